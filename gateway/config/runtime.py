@@ -1,0 +1,157 @@
+"""What the rest of the gateway knows of `routing.yaml`: frozen values, everything substituted, resolved and checked.
+
+Built by `config.compile` at load and swapped as one reference at reload; a call keeps the one it started with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Speaks = Literal["chat", "completions", "embeddings", "responses", "messages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. `first_event` and `idle` apply to streams; a plain answer is bounded by `total`."""
+
+    connect: float = 5.0
+    first_event: float = 120.0
+    idle: float = 60.0
+    total: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address of an upstream (a replica), in normal form."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    prefix: str
+    """Path up to and including `/v1`, e.g. `/api/v1`; no trailing slash."""
+
+    @property
+    def url(self) -> str:
+        """The base URL that an OpenAI SDK would be given."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = {"http": 80, "https": 443}[self.scheme] == self.port
+        return f"{self.scheme}://{host}{'' if usual else f':{self.port}'}{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A vLLM that Turnout runs."""
+
+    checkpoint: Path
+    port: int
+    replicas: int = 1
+    tensor_parallel: int = 1
+    speculative: Mapping[str, Any] | None = None
+    """Passed to vLLM unread."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Further vLLM flags, without the leading dashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One place that answers: a vLLM engine or an OpenAI-compatible service."""
+
+    name: str
+    targets: tuple[Target, ...]
+    api_key: str | None = field(default=None, repr=False)
+    speaks: frozenset[str] = frozenset({"chat", "completions", "embeddings"})
+    proxy: str | None = field(default=None, repr=False)
+    """URL of the HTTP or SOCKS proxy from the environment, where `trust_env` and the address allow one."""
+    engine: Engine | None = None
+    off: str | None = None
+    """Why an `optional` upstream cannot be used, e.g. "TAOTOKEN_KEY is not set"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One row of the model map."""
+
+    name: str
+    upstream: Upstream
+    ids: tuple[str, ...]
+    """The upstream's own ids, in order of preference."""
+    context: int | None = None
+    price: Mapping[str, Any] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A name that clients send as `model`, with its rules."""
+
+    name: str
+    default: str
+    fallback: tuple[str, ...] = ()
+    sticky: Literal["conversation", "key", "none"] = "conversation"
+    rules: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StaticKey:
+    """One entry of `keys:`."""
+
+    name: str
+    key: str = field(repr=False)
+    team: str | None = None
+    models: tuple[str, ...] | None = None
+    """Names this key may use; None: all."""
+    limits: Mapping[str, Any] | None = None
+    budget: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The `gateway:` section."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    redis_url: str | None = field(default=None, repr=False)
+    database_url: str = field(default="sqlite:///turnout.db", repr=False)
+    admin_key: str | None = field(default=None, repr=False)
+    metrics: str | int | None = None
+    """`open`, `admin` or a port; None: open on loopback, admin elsewhere."""
+    max_body_bytes: int = 32 * 1024 * 1024
+    """0: no limit."""
+    cors: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    timeouts: Timeouts = Timeouts()
+    attempts: int = 4
+    breaker_failures: int = 5
+    breaker_open_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the operator should know that is not an error."""
+
+    where: str
+    """`file:line: key.path`."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The whole configuration, ready for use."""
+
+    file: Path
+    digest: str
+    """First 12 hex digits of SHA-256 over the file's bytes and the substituted values."""
+    gateway: GatewaySettings
+    upstreams: Mapping[str, Upstream]
+    models: Mapping[str, Model]
+    routes: Mapping[str, Route]
+    keys: tuple[StaticKey, ...]
+    open_to_all: bool
+    """No `keys` section: any credential or none is accepted (loopback only)."""
+    notices: tuple[Notice, ...] = ()
+    inactive: tuple[Notice, ...] = ()
+    """Keys of the file whose behaviour this version does not have yet."""

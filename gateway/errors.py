@@ -1,0 +1,163 @@
+"""Every error a caller can meet: one table (code -> status, type, whose fault, what to do) and one exception per side.
+
+    Exception
+    ├── GatewayError       ends the call: rendered in the caller's dialect (edge/render.py)
+    └── UpstreamFailure    ends one attempt: the walker tries the next one or turns it into a GatewayError
+
+The reference page docs/reference/errors.md is generated from `ERRORS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Source = Literal["caller", "upstream", "gateway"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """One row of the error table."""
+
+    status: int
+    type: str
+    """OpenAI's coarse `error.type`."""
+    source: Source
+    meaning: str
+    remedy: str
+    should_retry: bool | None = None
+    """Sent as `x-should-retry` where the status alone would mislead an SDK."""
+
+
+ERRORS: Mapping[str, ErrorKind] = MappingProxyType(
+    {
+        "invalid_request": ErrorKind(
+            400, "invalid_request_error", "caller", "The request is malformed.", "Correct the named field."
+        ),
+        "invalid_api_key": ErrorKind(
+            401, "authentication_error", "caller", "The gateway key is missing or wrong.", "Send a key of this gateway."
+        ),
+        "model_not_allowed": ErrorKind(
+            403, "permission_error", "caller", "This key may not use that model.", "Use a model listed by /v1/models."
+        ),
+        "model_not_found": ErrorKind(
+            404, "invalid_request_error", "caller", "No model or route has this name.", "See /v1/models for the names."
+        ),
+        "unknown_path": ErrorKind(
+            404, "invalid_request_error", "caller", "Nothing is served at this path.", "Correct the base URL."
+        ),
+        "method_not_allowed": ErrorKind(
+            405, "invalid_request_error", "caller", "The path exists, the method does not.", "Use the named method."
+        ),
+        "request_timeout": ErrorKind(
+            408, "invalid_request_error", "caller", "The request body did not arrive in time.", "Send it again."
+        ),
+        "body_too_large": ErrorKind(
+            413, "invalid_request_error", "caller", "The body exceeds gateway.max_body_mb.", "Send less, or raise it."
+        ),
+        "unsupported_media_type": ErrorKind(
+            415, "invalid_request_error", "caller", "The body is not JSON by its own headers.", "Send application/json."
+        ),
+        "context_length_exceeded": ErrorKind(
+            400, "invalid_request_error", "caller", "The prompt does not fit the model.", "Shorten the conversation."
+        ),
+        "content_blocked": ErrorKind(
+            400, "invalid_request_error", "caller", "The upstream refused the content.", "Change the prompt."
+        ),
+        "rate_limit_exceeded": ErrorKind(
+            429, "rate_limit_error", "caller", "A limit of requests or tokens is reached.", "Wait for retry-after."
+        ),
+        "insufficient_quota": ErrorKind(
+            429, "insufficient_quota", "caller", "The budget is spent.", "Raise the budget.", should_retry=False
+        ),
+        "upstream_auth": ErrorKind(
+            502, "upstream_error", "upstream", "The upstream refused the gateway's own key.", "Check its api_key."
+        ),
+        "upstream_quota": ErrorKind(
+            502, "upstream_error", "upstream", "The gateway's own account upstream is out of credit.", "Top it up."
+        ),
+        "upstream_rate_limited": ErrorKind(
+            429, "rate_limit_error", "upstream", "The upstream limits the gateway.", "Wait for retry-after."
+        ),
+        "upstream_bad_response": ErrorKind(
+            502, "upstream_error", "upstream", "The upstream's answer cannot be used.", "Look at the upstream's log."
+        ),
+        "upstream_unavailable": ErrorKind(
+            502, "upstream_error", "upstream", "The upstream cannot be reached or fails.", "Run `turnout doctor`."
+        ),
+        "upstream_timeout": ErrorKind(
+            504, "upstream_error", "upstream", "The upstream did not answer in time.", "See gateway.timeouts."
+        ),
+        "no_healthy_model": ErrorKind(
+            503, "service_unavailable", "gateway", "No model for this request can be used.", "Run `turnout check`."
+        ),
+        "gateway_overloaded": ErrorKind(
+            503, "service_unavailable", "gateway", "All connections to the upstream are taken.", "Retry shortly."
+        ),
+        "limits_unavailable": ErrorKind(
+            503, "service_unavailable", "gateway", "The limit store is down and set to closed.", "Retry shortly."
+        ),
+        "internal_error": ErrorKind(
+            500, "internal_error", "gateway", "A fault of the gateway itself.", "Report it with the request id."
+        ),
+    }
+)
+
+
+class GatewayError(Exception):
+    """Ends the call with one row of `ERRORS`."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        status: int | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+        """The field of the request that is at fault."""
+        self.retry_after = retry_after
+        """Seconds."""
+        kind = ERRORS.get(code)
+        self.status = status or (kind.status if kind else 500)
+        self.type = kind.type if kind else "upstream_error"
+        self.source: Source = kind.source if kind else "upstream"
+        self.should_retry = kind.should_retry if kind else None
+        self.body = body
+        """An upstream's own JSON error, passed on unchanged."""
+
+
+class UpstreamFailure(Exception):
+    """One attempt failed; `cause` decides whether another one may follow (upstream/classify.py)."""
+
+    def __init__(
+        self,
+        cause: str,
+        detail: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        body: bytes | None = None,
+        fresh: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.cause = cause
+        """A row of `upstream.classify.CAUSES`, e.g. `connect`, `timeout`, `rate_limit`."""
+        self.detail = detail
+        """For people: never a secret, a host or a page."""
+        self.status = status
+        """The upstream's HTTP status, if it sent one."""
+        self.retry_after = retry_after
+        """Seconds, if the upstream said."""
+        self.body = body
+        """The upstream's JSON error as it came, when it may be shown."""
+        self.fresh = fresh
+        """No response byte had come on a reused connection: one more try on a new one is safe."""
