@@ -1,0 +1,49 @@
+"""Keys of the file whose behaviour this version does not have yet. A later part activates a key by deleting its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gateway.config.paths import matches
+from gateway.config.problems import KeyPath
+
+
+class Inactive(NamedTuple):
+    """One key without behaviour; a value in `harmless` asks for nothing that is missing."""
+
+    pattern: tuple[str, ...]
+    harmless: tuple[Any, ...] = ()
+
+
+INACTIVE = (
+    Inactive(("gateway", "workers"), harmless=(1, "1")),
+    Inactive(("gateway", "redis_url")),
+    Inactive(("gateway", "database_url")),
+    Inactive(("gateway", "cors")),
+    Inactive(("gateway", "trusted_proxies")),
+    Inactive(("gateway", "breaker")),
+    Inactive(("gateway", "metrics"), harmless=("open", "admin")),
+    Inactive(("models", "*", "price")),
+    Inactive(("models", "*", "parameters")),
+    Inactive(("tasks",)),
+    Inactive(("routes", "*", "rules")),
+    Inactive(("routes", "*", "sticky")),
+    Inactive(("limits",)),
+    Inactive(("keys", "*", "limits")),
+    Inactive(("keys", "*", "budget")),
+    Inactive(("experiments",)),
+)
+
+
+def inactive_paths(values: Any) -> Iterator[KeyPath]:
+    """The key paths in the file that have no behaviour yet; empty values and harmless ones do not count."""
+    for row in INACTIVE:
+        for path, value in matches(values, row.pattern):
+            if value not in (None, "", [], {}) and value not in row.harmless:
+                yield path
+
+
+def is_active(pattern: tuple[str, ...]) -> bool:
+    """Whether a key, or the section that it stands in, has its behaviour."""
+    return not any(pattern[: len(row.pattern)] == row.pattern and not row.harmless for row in INACTIVE)
