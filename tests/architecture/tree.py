@@ -34,7 +34,6 @@ class Source:
         return tuple(ast.walk(self.tree))
 
     def at(self, node: ast.stmt | ast.expr | ast.excepthandler, text: str) -> str:
-        """A finding, as editors understand it."""
         return f"{self.path}:{node.lineno}: {text}"
 
 
@@ -48,8 +47,7 @@ def tracked() -> tuple[str, ...]:
 
 @cache
 def sources(*folders: str) -> tuple[Source, ...]:
-    """The Python files below these folders."""
-    names = (name for name in tracked() if name.endswith(".py") and within(name, folders, "/"))
+    names = [name for name in tracked() if name.endswith(".py") and within(name, folders, "/")]
     return tuple(Source(name, (ROOT / name).read_text()) for name in names)
 
 
@@ -58,9 +56,8 @@ def imports(source: Source) -> Iterator[tuple[ast.stmt, str]]:
     folders = source.path.split("/")
     for node in source.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            start = (
-                [] if isinstance(node, ast.Import) else [*folders[: -node.level or -99], *filter(None, [node.module])]
-            )
+            module, level = (node.module, node.level) if isinstance(node, ast.ImportFrom) else (None, 0)
+            start = [*(folders[:-level] if level else ()), *([module] if module else ())]
             yield from ((node, ".".join([*start, alias.name])) for alias in node.names)
 
 
