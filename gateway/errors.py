@@ -90,6 +90,12 @@ ERRORS: Mapping[str, ErrorKind] = MappingProxyType(
         "upstream_timeout": ErrorKind(
             504, "upstream_error", "upstream", "The upstream did not answer in time.", "See gateway.timeouts."
         ),
+        "upstream_overloaded": ErrorKind(
+            503, "upstream_error", "upstream", "The upstream is loading or has no room.", "Wait for retry-after."
+        ),
+        "upstream_unknown_model": ErrorKind(
+            404, "upstream_error", "upstream", "The upstream does not know the configured model id.", "Correct the id."
+        ),
         "no_healthy_model": ErrorKind(
             503, "service_unavailable", "gateway", "No model for this request can be used.", "Run `turnout check`."
         ),
@@ -135,8 +141,43 @@ class GatewayError(Exception):
         """An upstream's own JSON error, passed on unchanged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an attempt failed, and what follows from it."""
+
+    code: str
+    """The row of `ERRORS` that the caller sees when no attempt is left."""
+    next: Literal["yes", "no", "larger"]
+    """May the next attempt be tried? `larger`: only a model with a larger context."""
+    fault: bool
+    """The upstream's own fault: counts against its health."""
+    shown: bool
+    """The upstream's own status and JSON error are passed on."""
+
+
+CAUSES: Mapping[str, Cause] = MappingProxyType(
+    {
+        "connect": Cause("upstream_unavailable", "yes", fault=True, shown=False),
+        "pool": Cause("gateway_overloaded", "yes", fault=False, shown=False),
+        "timeout": Cause("upstream_timeout", "yes", fault=True, shown=False),
+        "cut": Cause("upstream_bad_response", "yes", fault=True, shown=False),
+        "bad_response": Cause("upstream_bad_response", "yes", fault=True, shown=False),
+        "embedded": Cause("upstream_bad_response", "yes", fault=True, shown=True),
+        "server_error": Cause("upstream_unavailable", "yes", fault=True, shown=False),
+        "overloaded": Cause("upstream_overloaded", "yes", fault=True, shown=False),
+        "auth": Cause("upstream_auth", "yes", fault=True, shown=False),
+        "quota": Cause("upstream_quota", "yes", fault=True, shown=False),
+        "rate_limit": Cause("upstream_rate_limited", "yes", fault=False, shown=True),
+        "unknown_model": Cause("upstream_unknown_model", "yes", fault=False, shown=True),
+        "context_overflow": Cause("context_length_exceeded", "larger", fault=False, shown=True),
+        "content_blocked": Cause("content_blocked", "no", fault=False, shown=True),
+        "bad_parameters": Cause("invalid_request", "no", fault=False, shown=True),
+    }
+)
+
+
 class UpstreamFailure(Exception):
-    """One attempt failed; `cause` decides whether another one may follow (upstream/classify.py)."""
+    """One attempt failed; `cause` decides whether another one may follow."""
 
     def __init__(
         self,
@@ -146,11 +187,10 @@ class UpstreamFailure(Exception):
         status: int | None = None,
         retry_after: float | None = None,
         body: bytes | None = None,
-        fresh: bool = False,
     ) -> None:
         super().__init__(detail)
         self.cause = cause
-        """A row of `upstream.classify.CAUSES`, e.g. `connect`, `timeout`, `rate_limit`."""
+        """A row of `CAUSES`."""
         self.detail = detail
         """For people: never a secret, a host or a page."""
         self.status = status
@@ -159,5 +199,14 @@ class UpstreamFailure(Exception):
         """Seconds, if the upstream said."""
         self.body = body
         """The upstream's JSON error as it came, when it may be shown."""
-        self.fresh = fresh
-        """No response byte had come on a reused connection: one more try on a new one is safe."""
+
+    def as_error(self, where: str) -> GatewayError:
+        """What the caller is told when nothing else can be tried. `where` names model and upstream."""
+        cause = CAUSES[self.cause]
+        return GatewayError(
+            cause.code,
+            f"{where}: {self.detail}",
+            retry_after=self.retry_after,
+            status=self.status if cause.shown else None,
+            body=self.body if cause.shown else None,
+        )

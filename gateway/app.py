@@ -1,0 +1,66 @@
+"""The application: inference paths go straight to the flow, everything else to FastAPI, which also documents both."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from structlog.typing import FilteringBoundLogger
+
+from gateway.call import ENDPOINTS
+from gateway.config.runtime import Runtime
+from gateway.edge.exchange import AsgiExchange, Receive, Send
+from gateway.edge.web import mount
+from gateway.telemetry.logs import Writer, logger
+from gateway.wiring import Gateway
+
+
+class Application:
+    """The ASGI callable. It runs under `gateway.edge.server.Connection` only."""
+
+    def __init__(self, gateway: Gateway, web: FastAPI) -> None:
+        self.gateway = gateway
+        self._web = web
+        self._inference = {p + e.path: e for e in ENDPOINTS.values() for p in ("/v1", "/api/v1")}
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            endpoint = self._inference.get(scope["path"])
+            if endpoint is not None:
+                gateway = self.gateway
+                exchange = AsgiExchange(endpoint, scope, receive, send, gateway.pulse, gateway.tasks)
+                await gateway.flow.run(exchange)
+                return
+        await self._web(scope, receive, send)
+
+
+def create(
+    runtime: Runtime,
+    log: FilteringBoundLogger | None = None,
+    background: Callable[[Gateway], Coroutine[Any, Any, None]] | None = None,
+    at_end: Callable[[], None] | None = None,
+    **options: Any,
+) -> Application:
+    """The application of one configuration. `background` runs beside it from start to end (the reloader), `at_end` last
+    of all; `options` go to `wiring.Gateway`."""
+    if log is None:
+        writer = Writer(sys.stderr)
+        log, at_end = logger(writer, as_text=sys.stderr.isatty()), writer.close
+    gateway = Gateway(runtime, log, **options)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        gateway.tasks.spawn(gateway.resolve_ids())
+        if background is not None:
+            gateway.tasks.spawn(background(gateway))
+        yield
+        await gateway.close()
+        if at_end is not None:
+            at_end()
+
+    web = FastAPI(title="Turnout", lifespan=lifespan, openapi_url="/openapi.json", docs_url=None, redoc_url=None)
+    mount(web, gateway)
+    return Application(gateway, web)

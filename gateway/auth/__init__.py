@@ -1,0 +1,1 @@
+"""Credential -> Caller. No I/O: everything is in memory."""

@@ -1,0 +1,261 @@
+"""What one request is while it passes through the gateway, and the seams between the stages.
+
+A `Call` is filled from left to right: the edge makes it, auth names the caller, routing plans, upstream records its
+attempts, relay what came back. Metrics, settlement and the log line read the finished record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from gateway.config.runtime import Model, Runtime, Speaks
+from gateway.errors import GatewayError
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One inference path."""
+
+    name: Speaks
+    path: str
+    """Below `/v1`."""
+    required: str | None
+    """The field without which no upstream could answer."""
+    required_shape: bytes = b""
+    """First bytes that the field's JSON may have; empty: any."""
+    answer_field: str = "choices"
+    """What a whole answer must hold."""
+
+
+ENDPOINTS: Mapping[str, Endpoint] = MappingProxyType(
+    {
+        e.name: e
+        for e in (
+            Endpoint("chat", "/chat/completions", "messages", b"["),
+            Endpoint("completions", "/completions", None),
+            Endpoint("embeddings", "/embeddings", "input", answer_field="data"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent the request, as far as a key tells."""
+
+    key: str = "anonymous"
+    """The key's name, never its value."""
+    team: str | None = None
+    models: frozenset[str] | None = None
+    """Names of routes and models this caller may use; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A request body: its bytes as they came, and where each top-level value stands in them."""
+
+    raw: bytes
+    spans: Mapping[str, tuple[int, int]]
+    """Field -> [start, end) of its value in `raw`."""
+    model: str
+    stream: bool
+    usage_wanted: bool
+    """The client itself asked for `stream_options.include_usage`."""
+
+    def field(self, name: str) -> bytes | None:
+        """The JSON of one top-level field, or None."""
+        span = self.spans.get(name)
+        return self.raw[span[0] : span[1]] if span else None
+
+    def edited(self, changes: Mapping[str, bytes]) -> bytes:
+        """The body with some values replaced (or added at the end); every other byte stays as the client sent it."""
+        places = sorted((self.spans[k], v) for k, v in changes.items() if k in self.spans)
+        parts: list[bytes] = []
+        at = 0
+        for (start, end), value in places:
+            parts += (self.raw[at:start], value)
+            at = end
+        added = b"".join(b',"%b":%b' % (k.encode(), v) for k, v in changes.items() if k not in self.spans)
+        if added:
+            close = self.raw.rindex(b"}")
+            parts += (self.raw[at:close], added if self.spans else added[1:])
+            at = close
+        parts.append(self.raw[at:])
+        return b"".join(parts)
+
+
+NO_BODY = Body(b"", MappingProxyType({}), "", False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One upstream call that the plan allows for."""
+
+    model: Model
+    reason: str
+    """Why this model, at this place of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where a request goes: attempts in order, and the rule that chose them."""
+
+    route: str
+    """The route's name; a model named by the client is a route of its own."""
+    rule: str
+    attempts: tuple[Attempt, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(model, why) for what the plan would have held, were it usable."""
+
+
+@dataclass(slots=True)
+class Tried:
+    """What became of one attempt."""
+
+    model: str
+    upstream: str
+    started: float
+    cause: str = ""
+    """Why it failed (`upstream.classify.CAUSES`); empty: it answered."""
+    detail: str = ""
+    status: int | None = None
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens of one call. `cached` is part of `prompt`, `reasoning` of `completion`."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    reported: bool = False
+    """False: estimated, the upstream reported none."""
+
+
+class Lease(Protocol):
+    """What `limits` reserved for a call: settled exactly once, at its end."""
+
+    def settle(self, call: Call) -> None:
+        """Replace the reservation by what was used and free the slot."""
+
+
+class NoLease:
+    """A lease on nothing."""
+
+    def settle(self, call: Call) -> None:
+        """Nothing was reserved."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request from its first byte to its last."""
+
+    id: str
+    endpoint: Endpoint
+    headers: Mapping[bytes, bytes]
+    """The request's headers, names in lower case."""
+    runtime: Runtime
+    """The configuration this call started with."""
+    arrived: float
+    """All times by `clock.now`, in seconds."""
+    caller: Caller = Caller()
+    body: Body = NO_BODY
+    lease: Lease = field(default_factory=NoLease)
+    plan: Plan | None = None
+    tried: list[Tried] = field(default_factory=list)
+    answered: Attempt | None = None
+    """The attempt that committed."""
+    waited: float = 0.0
+    """Seconds spent waiting for an upstream: not the gateway's own."""
+    first_token: float | None = None
+    """When the first content, reasoning or tool-call delta came."""
+    last_token: float | None = None
+    events: int = 0
+    """Content events passed on, for the estimate where no usage is reported."""
+    usage: Usage = field(default_factory=Usage)
+    status: int = 0
+    outcome: str = ""
+    """`ok`, `client_closed` or an error code; set once."""
+    error: GatewayError | None = None
+    closed: bool = False
+
+    @property
+    def deadline(self) -> float:
+        """When the whole call has to be over."""
+        return self.arrived + self.runtime.gateway.timeouts.total
+
+
+class Incoming(Protocol):
+    """An upstream's answer while it arrives."""
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    """Names in lower case."""
+
+    async def read(self, deadline: float) -> bytes:
+        """More body bytes, already decoded; b"" at its end. Raises UpstreamFailure (timeout, cut short)."""
+
+    def close(self, almost_over: bool = False) -> None:
+        """Give the connection back, or close it if the body is not over. `almost_over`: its end may be waited for, since
+        nothing but the end can follow. May be called twice."""
+
+
+class Answer(Protocol):
+    """A committed answer: what the relay delivers."""
+
+    content_type: bytes
+    length: int | None
+    """Bytes in all, where known."""
+    over: bool
+    """The last piece has been taken."""
+    failure: GatewayError | None
+    """Why a committed answer broke off."""
+
+    async def next(self) -> bytes:
+        """The next piece to send."""
+
+    def close(self) -> None:
+        """Give the upstream connection back, or close it."""
+
+
+class Exchange(Protocol):
+    """One request and its answer, as the flow sees it; an adapter in `edge/` knows the web server behind it."""
+
+    endpoint: Endpoint
+    headers: Mapping[bytes, bytes]
+    """Names in lower case."""
+    left: bool
+    """The caller has gone; the call's task was cancelled for it."""
+
+    @property
+    def request_id(self) -> str:
+        """The caller's own id if it is short and plain, else a new one."""
+
+    async def read(self, limit: int) -> bytes:
+        """The whole request body, at most `limit` bytes (0: any). Raises GatewayError body_too_large, request_timeout."""
+
+    def watch(self, call: Call) -> None:
+        """From now on: cancel the running task if the caller leaves, and ping a stream that stays silent."""
+
+    async def start(self, call: Call, content_type: bytes, length: int | None) -> None:
+        """Send the status 200 and the headers, once."""
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; waits while the caller does not take them."""
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last bytes."""
+
+    async def fail(self, call: Call, error: GatewayError) -> None:
+        """End the answer with an error: a response of its own, or an event in a stream that has begun."""
+
+    def release(self) -> None:
+        """Stop watching."""
+

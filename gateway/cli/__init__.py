@@ -1,0 +1,104 @@
+"""The `turnout` command. Each command lives in a module of its own, imported when it is used: `serve` starts at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from gateway import __version__
+
+app = typer.Typer(
+    name="turnout",
+    help="An OpenAI-compatible gateway that routes each request to your fine-tune, its base model or an upstream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[Path, typer.Option("--config", help="The configuration file.", show_default=True)]
+_DEFAULT = Path("routing.yaml")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"turnout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Turnout."""
+
+
+@app.command()
+def init(
+    config: Config = _DEFAULT,
+    taotoken_key: Annotated[Optional[str], typer.Option(help="Key for TaoToken; goes into .env.")] = None,
+    checkpoint: Annotated[Optional[str], typer.Option(help="Folder of the fine-tuned checkpoint to serve.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing.")] = False,
+) -> None:
+    """Write a commented routing.yaml."""
+    from gateway.cli.init import init as run
+
+    raise typer.Exit(run(config, taotoken_key, checkpoint, force, not yes))
+
+
+@app.command()
+def up(
+    config: Config = _DEFAULT,
+    host: Annotated[Optional[str], typer.Option(help="Instead of gateway.host.")] = None,
+    port: Annotated[Optional[int], typer.Option(help="Instead of gateway.port.")] = None,
+) -> None:
+    """Start the engines, wait until they are ready, serve the gateway."""
+    from gateway.cli.up import up as run
+
+    raise typer.Exit(run(config, host, port))
+
+
+@app.command()
+def serve(
+    config: Config = _DEFAULT,
+    host: Annotated[Optional[str], typer.Option(help="Instead of gateway.host.")] = None,
+    port: Annotated[Optional[int], typer.Option(help="Instead of gateway.port.")] = None,
+    workers: Annotated[Optional[int], typer.Option(help="Instead of gateway.workers.")] = None,
+) -> None:
+    """Serve the gateway alone; engines are expected at their ports."""
+    from gateway.cli.serve import serve as run
+
+    raise typer.Exit(run(config, host, port, workers))
+
+
+@app.command()
+def engine(
+    name: Annotated[str, typer.Argument(help="The upstream whose engine to run.")],
+    config: Config = _DEFAULT,
+    print_as: Annotated[
+        Optional[str], typer.Option("--print", help="Only show how it would be started: exec, kubernetes or ray.")
+    ] = None,
+) -> None:
+    """Run one upstream's engine."""
+    from gateway.cli.engine import engine as run
+
+    raise typer.Exit(run(config, name, print_as))
+
+
+@app.command()
+def check(
+    config: Config = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Validate the configuration."""
+    from gateway.cli.check import check as run
+
+    raise typer.Exit(run(config, as_json))
+
+
+def main() -> None:
+    """The entry point."""
+    app()

@@ -1,0 +1,121 @@
+"""Reads a request body once, shallowly: enough to route it, and nothing of it is ever written anew."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gateway.call import Body, Endpoint
+from gateway.errors import GatewayError
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MEMBER = re.compile(rb'[ \t\r\n]*"((?:[^"\\]|\\.)*)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_SPACE = re.compile(rb"[ \t\r\n]*")
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+_STREAM_OPTIONS = msgspec.json.Decoder(_StreamOptions | None)
+
+
+def parse(raw: bytes, endpoint: Endpoint) -> Body:
+    """The body with its top-level fields located and the few that routing needs checked.
+
+    Raises GatewayError invalid_request naming the field. What only an upstream can judge passes through.
+    """
+    spans = _locate(raw)
+    body = Body(raw, spans, _text(raw, spans, "model"), _flag(raw, spans, "stream"), _usage_wanted(raw, spans))
+    name = endpoint.required
+    if name is not None:
+        value = body.field(name)
+        if value is None or value == b"null":
+            raise _refusal(f"Missing required field: '{name}'.", name)
+        if not value.startswith(endpoint.required_shape):
+            raise _refusal(f"'{name}' must be an array.", name)
+    return body
+
+
+def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
+    """Where each top-level value stands. Refuses what two parsers could read differently."""
+    if not raw.strip():
+        raise _refusal("The request body is empty; send a JSON object.")
+    if not raw.isascii():
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            raise _refusal(f"The request body is not valid UTF-8 (byte {error.start}).") from None
+    try:
+        fields = _FIELDS.decode(raw)
+    except msgspec.ValidationError:
+        raise _refusal("The request body must be a JSON object.") from None
+    except msgspec.DecodeError as error:
+        raise _refusal(f"The request body is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise _refusal("The request body is nested too deeply.") from None
+    return _walk(raw, fields)
+
+
+def _walk(raw: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]]:
+    """Follow the members through the text. The decoder keeps the last of repeated keys, so the first member that does
+    not stand where it should is a repeated one."""
+    spans: dict[str, tuple[int, int]] = {}
+    at = raw.index(b"{") + 1
+    for key, value in fields.items():
+        member = _MEMBER.match(raw, at)
+        view = memoryview(value)
+        if member is None or not _same_key(member[1], key) or not raw.startswith(view, member.end()):
+            raise _repeated(member, key)
+        end = member.end() + view.nbytes
+        spans[key] = (member.end(), end)
+        at = _SPACE.match(raw, end).end() + 1  # type: ignore[union-attr]
+    if fields and raw[at - 1 : at] != b"}":
+        raise _repeated(_MEMBER.match(raw, at), "")
+    return spans
+
+
+def _same_key(token: bytes, key: str) -> bool:
+    return (msgspec.json.decode(b'"%b"' % token) if b"\\" in token else token.decode()) == key
+
+
+def _repeated(member: re.Match[bytes] | None, key: str) -> GatewayError:
+    name = member[1].decode() if member else key
+    return _refusal(f"A field is given twice in the request body, at or before '{name}'.", name)
+
+
+def _text(raw: bytes, spans: dict[str, tuple[int, int]], name: str) -> str:
+    span = spans.get(name)
+    if span is None:
+        raise _refusal(f"Missing required field: '{name}'.", name)
+    try:
+        value = msgspec.json.decode(raw[span[0] : span[1]], type=str)
+    except msgspec.DecodeError:
+        raise _refusal(f"'{name}' must be a string.", name) from None
+    if not value:
+        raise _refusal(f"'{name}' must not be empty.", name)
+    return value
+
+
+def _flag(raw: bytes, spans: dict[str, tuple[int, int]], name: str) -> bool:
+    span = spans.get(name)
+    value = raw[span[0] : span[1]] if span else b"null"
+    if value not in (b"true", b"false", b"null"):
+        raise _refusal(f"'{name}' must be true or false.", name)
+    return value == b"true"
+
+
+def _usage_wanted(raw: bytes, spans: dict[str, tuple[int, int]]) -> bool:
+    span = spans.get("stream_options")
+    if span is None:
+        return False
+    try:
+        options = _STREAM_OPTIONS.decode(raw[span[0] : span[1]])
+    except msgspec.DecodeError:
+        raise _refusal("'stream_options' must be an object with a boolean 'include_usage'.", "stream_options") from None
+    return bool(options and options.include_usage)
+
+
+def _refusal(message: str, param: str | None = None) -> GatewayError:
+    return GatewayError("invalid_request", message, param=param)

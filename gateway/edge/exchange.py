@@ -1,0 +1,220 @@
+"""The ASGI adapter: one request and its answer as a `call.Exchange`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gateway import clock
+from gateway.call import Call, Endpoint, Headers
+from gateway.clock import Tasks
+from gateway.edge.pulse import Patience, Pulse
+from gateway.edge.render import call_headers, error_body, error_event, error_headers
+from gateway.edge.server import line_of
+from gateway.errors import GatewayError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
+_JSON = re.compile(rb"\s*application/(?:[\w.+-]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
+_PING = b": ping\n\n"
+_DRAIN_BYTES = 64 * 1024 * 1024
+_DRAIN_SECONDS = 5.0
+
+
+class AsgiExchange:
+    """See `call.Exchange`."""
+
+    def __init__(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, pulse: Pulse, tasks: Tasks) -> None:
+        self.endpoint = endpoint
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.left = False
+        self._receive = receive
+        self._send = send
+        self._pulse = pulse
+        self._tasks = tasks
+        self._line = line_of(scope)
+        self._task: asyncio.Task[Any] | None = None
+        self._call: Call | None = None
+        self._started = False
+        self._waiting_since: float | None = None
+        """Since when a read or a write is pending."""
+        self._reading = False
+        self._late = False
+        """The body took too long."""
+        self._sent_at = 0.0
+
+    @property
+    def request_id(self) -> str:
+        """The caller's own id if it is short and plain, else a new one."""
+        sent = self.headers.get(b"x-request-id", b"")
+        return sent.decode() if _ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
+
+    # -- the request
+
+    async def read(self, limit: int) -> bytes:
+        """See `call.Exchange`."""
+        self._check_head(limit)
+        self._reading = True
+        message = await self._receive_in_time()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            body = await self._read_on(body, limit)
+        self._reading = False
+        if limit and len(body) > limit:
+            raise _too_large(limit)
+        return body
+
+    async def _read_on(self, first: bytes, limit: int) -> bytes:
+        parts, size, more = [first], len(first), True
+        while more and not (limit and size > limit):
+            message = await self._receive_in_time()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    async def _receive_in_time(self) -> MutableMapping[str, Any]:
+        self._waiting_since = clock.now()
+        try:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self._late or self._task is None:
+                raise
+            self._task.uncancel()
+            raise GatewayError("request_timeout", "The request body did not arrive in time.") from None
+        self._waiting_since = None
+        if message["type"] == "http.disconnect":
+            self.left = True
+            raise asyncio.CancelledError
+        return message
+
+    def _check_head(self, limit: int) -> None:
+        content_type = self.headers.get(b"content-type")
+        if content_type is not None and not _JSON.fullmatch(content_type):
+            raise GatewayError("unsupported_media_type", "Send the body as 'content-type: application/json'.")
+        if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise GatewayError("unsupported_media_type", "Compressed request bodies are not accepted; send plain JSON.")
+        declared = self.headers.get(b"content-length", b"")
+        if limit and declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+
+    # -- the caller
+
+    def watch(self, call: Call) -> None:
+        """See `call.Exchange`."""
+        self._call = call
+        self._task = asyncio.current_task()
+        self._sent_at = call.arrived
+        self._line.on_lost(self._on_lost)
+        self._pulse.add(self)
+
+    def release(self) -> None:
+        """See `call.Exchange`."""
+        self._line.on_lost(None)
+        self._pulse.remove(self)
+        self._task = None
+
+    def _on_lost(self) -> None:
+        if self._task is not None:
+            self.left = True
+            self._task.cancel()
+
+    def look(self, now: float, patience: Patience) -> None:
+        """See `pulse.Watched`."""
+        if self._waiting_since is not None:
+            waited = now - self._waiting_since
+            if self._reading and waited > patience.body and self._task is not None:
+                self._late = True
+                self._task.cancel()
+            elif not self._reading and waited > patience.stall:
+                self._line.drop()
+                self._on_lost()
+        elif self._call is not None and self._call.body.stream and now - self._sent_at > patience.ping:
+            self._tasks.spawn(self._ping(self._call))
+
+    async def _ping(self, call: Call) -> None:
+        """A comment, which no client takes for data. Before the commit point it opens the answer: status 200 and the
+        headers that are known; another attempt may still follow."""
+        await self.start(call, b"text/event-stream; charset=utf-8", None)
+        await self.write(_PING)
+
+    # -- the answer
+
+    async def start(self, call: Call, content_type: bytes, length: int | None) -> None:
+        """See `call.Exchange`."""
+        if self._started:
+            return
+        headers = call_headers(call)
+        headers.append((b"content-type", content_type))
+        headers.append((b"openai-processing-ms", b"%d" % ((clock.now() - call.arrived) * 1000)))
+        if length is not None:
+            headers.append((b"content-length", b"%d" % length))
+        if call.body.stream:
+            headers += ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+        call.status = 200
+        await self._head(200, headers)
+
+    async def _head(self, status: int, headers: Headers) -> None:
+        self._started = True
+        await self._put({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes) -> None:
+        """See `call.Exchange`."""
+        await self._put({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """See `call.Exchange`."""
+        await self._put({"type": "http.response.body", "body": data})
+
+    async def _put(self, message: MutableMapping[str, Any]) -> None:
+        self._waiting_since = self._sent_at = clock.now()
+        await self._send(message)
+        self._waiting_since = None
+
+    async def fail(self, call: Call, error: GatewayError) -> None:
+        """See `call.Exchange`."""
+        if not self._started:
+            await self._refuse(call, error)
+        elif call.body.stream:
+            await self.end(error_event(error))
+        else:
+            self._line.drop()
+
+    async def _refuse(self, call: Call, error: GatewayError) -> None:
+        body = error_body(error)
+        headers = call_headers(call) + error_headers(error)
+        headers += ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
+        whole = self._line.body_complete
+        if not whole:
+            headers.append((b"connection", b"close"))
+        call.status = error.status
+        await self._head(error.status, headers)
+        if not whole:
+            await self.write(body)  # the caller has its answer; what it still sends is taken, so that no reset eats it
+            await self._drain()
+            body = b""
+        await self.end(body)
+
+    async def _drain(self) -> None:
+        if b"expect" in self.headers:
+            return
+        taken = 0
+        try:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while taken < _DRAIN_BYTES:
+                    message = await self._receive()
+                    taken += len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        return
+        except TimeoutError:
+            return
+
+
+def _too_large(limit: int) -> GatewayError:
+    return GatewayError("body_too_large", f"The request body is larger than {limit / (1 << 20):g} MB (gateway.max_body_mb).")

@@ -1,0 +1,56 @@
+"""Errors in the caller's dialect, and the headers that every answer carries."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from gateway.call import Call, Headers
+from gateway.errors import GatewayError
+
+_encode = msgspec.json.encode
+
+
+def error_body(error: GatewayError) -> bytes:
+    """OpenAI's error object; an upstream's own error goes out as it came."""
+    if error.body is not None:
+        return error.body
+    fields = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return _encode({"error": fields})
+
+
+def error_event(error: GatewayError) -> bytes:
+    """The same as one server-sent event: every SDK raises on a data chunk with `error`."""
+    body = error_body(error).replace(b"\r", b" ").replace(b"\n", b" ")
+    return b"data: %b\n\n" % body
+
+
+def error_headers(error: GatewayError) -> Headers:
+    """Status-dependent headers. Own waiting times are whole seconds of at least one."""
+    headers: Headers = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
+        headers.append((b"retry-after-ms", b"%d" % max(1, math.ceil(error.retry_after * 1000))))
+    if error.should_retry is not None:
+        headers.append((b"x-should-retry", b"true" if error.should_retry else b"false"))
+    return headers
+
+
+def call_headers(call: Call) -> Headers:
+    """The `x-turnout-*` headers that are known by now. Names come from the configuration, which keeps them printable."""
+    headers: Headers = [(b"x-request-id", call.id.encode()), (b"x-turnout-config", call.runtime.digest.encode())]
+    plan, answered = call.plan, call.answered
+    if plan is not None:
+        headers.append((b"x-turnout-route", _text(plan.route)))
+        headers.append((b"x-turnout-rule", _text(plan.rule)))
+    if answered is not None:
+        headers.append((b"x-turnout-model", _text(answered.model.name)))
+        headers.append((b"x-turnout-upstream", _text(answered.model.upstream.name)))
+    if call.tried:
+        headers.append((b"x-turnout-attempts", b"%d" % len(call.tried)))
+    return headers
+
+
+def _text(name: str) -> bytes:
+    return name.encode("ascii", "backslashreplace")

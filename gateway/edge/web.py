@@ -1,0 +1,158 @@
+"""Everything that is not inference, on FastAPI: model lists, health, metrics, and what a wrong path is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from gateway.call import ENDPOINTS, Caller
+from gateway.config.network import is_loopback
+from gateway.config.runtime import Runtime
+from gateway.edge.render import error_body, error_headers
+from gateway.errors import GatewayError
+
+
+class Served(Protocol):
+    """What these pages need of the gateway (`wiring.Gateway`)."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    def identify(self, headers: Mapping[bytes, bytes]) -> Caller: ...
+
+    def names(self, caller: Caller) -> list[str]: ...
+
+    def is_admin(self, headers: Mapping[bytes, bytes]) -> bool: ...
+
+    def exposition(self) -> tuple[str, bytes]: ...
+
+    def unusable(self) -> Awaitable[dict[str, dict[str, str]]]: ...
+
+
+def mount(web: FastAPI, gateway: Served) -> None:
+    """Add the routes. Access is checked in each of them, never by path."""
+    for prefix in ("/v1", "/api/v1"):
+        _models(web, gateway, prefix)
+    _health(web, gateway)
+    _metrics(web, gateway)
+    _errors(web, gateway)
+    _describe(web)
+
+
+def _headers(request: Request) -> Mapping[bytes, bytes]:
+    return dict(request.scope["headers"])
+
+
+def _models(web: FastAPI, gateway: Served, prefix: str) -> None:
+    @web.get(f"{prefix}/models", summary="Routes and models that this key may use")
+    async def models(request: Request) -> JSONResponse:
+        caller = gateway.identify(_headers(request))
+        rows = [_row(gateway.runtime, name) for name in gateway.names(caller)]
+        return JSONResponse({"object": "list", "data": rows})
+
+    @web.get(f"{prefix}/models/{{model_id:path}}", summary="One route or model")
+    async def model(request: Request, model_id: str) -> JSONResponse:
+        names = gateway.names(gateway.identify(_headers(request)))
+        if model_id not in names:
+            raise GatewayError("model_not_found", f"The model '{model_id[:100]}' does not exist here.", param="model")
+        return JSONResponse(_row(gateway.runtime, model_id))
+
+
+def _row(runtime: Runtime, name: str) -> dict[str, Any]:
+    """A model object as the OpenAI API has it; a route's context is its default model's."""
+    route = runtime.routes.get(name)
+    model = runtime.models[route.default if route else name]
+    owner = "turnout" if route else model.upstream.name
+    return {"id": name, "object": "model", "created": 0, "owned_by": owner, "context": model.context}
+
+
+def _health(web: FastAPI, gateway: Served) -> None:
+    @web.get("/health/live", summary="The process runs")
+    async def live() -> JSONResponse:
+        return JSONResponse({"status": "live"})
+
+    @web.get("/health/ready", summary="At least one model of each route can be used")
+    async def ready() -> JSONResponse:
+        missing = await gateway.unusable()
+        if missing:
+            return JSONResponse({"status": "not ready", "unusable": missing}, 503, {"retry-after": "5"})
+        return JSONResponse({"status": "ready", "config": gateway.runtime.digest})
+
+
+def _metrics(web: FastAPI, gateway: Served) -> None:
+    @web.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        settings = gateway.runtime.gateway
+        is_open = settings.metrics == "open" or (settings.metrics is None and is_loopback(settings.host))
+        if not is_open and not gateway.is_admin(_headers(request)):
+            raise GatewayError("invalid_api_key", "/metrics needs the admin key (gateway.metrics, gateway.admin_key).")
+        content_type, text = gateway.exposition()
+        return Response(text, media_type=content_type)
+
+
+def _errors(web: FastAPI, gateway: Served) -> None:
+    @web.exception_handler(GatewayError)
+    async def refused(request: Request, error: GatewayError) -> Response:
+        headers = {k.decode(): v.decode() for k, v in error_headers(error)}
+        return Response(error_body(error), error.status, headers, "application/json")
+
+    @web.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        path, method = request.scope["path"], request.method
+        if error.status_code == 405 or any(path in (f"/v1{e.path}", f"/api/v1{e.path}") for e in ENDPOINTS.values()):
+            return await refused(request, GatewayError("method_not_allowed", f"{method} is not answered at this path."))
+        try:
+            gateway.identify(_headers(request))
+        except GatewayError as refusal:
+            return await refused(request, refusal)
+        return await refused(request, GatewayError("unknown_path", _mistake(method, path)))
+
+
+_DOUBLED = re.compile(r"(/chat/completions|/completions|/embeddings)\1$")
+
+
+def _mistake(method: str, path: str) -> str:
+    """What is wrong with a path that nothing is served at."""
+    if "/v1/v1" in path:
+        return "The path holds '/v1' twice: the base URL must end in one '/v1'."
+    if _DOUBLED.search(path):
+        return "The path holds the endpoint twice: the base URL must end in '/v1', without the endpoint."
+    if path in {e.path for e in ENDPOINTS.values()} | {"/models", "/responses", "/messages"}:
+        return f"'/v1' is missing before '{path}': the base URL must end in '/v1'."
+    return f"Nothing is served at {method} {path[:200]}."
+
+
+def _describe(web: FastAPI) -> None:
+    """Add the inference paths, which never reach FastAPI, to its OpenAPI document."""
+    generate = web.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        for endpoint in ENDPOINTS.values():
+            document["paths"].setdefault(f"/v1{endpoint.path}", {"post": _operation(endpoint.name, endpoint.required)})
+        return document
+
+    web.openapi = openapi  # type: ignore[method-assign]
+
+
+def _operation(name: str, required: str | None) -> dict[str, Any]:
+    needed = ["model", *([required] if required else [])]
+    properties = {"model": {"type": "string"}, "stream": {"type": "boolean"}}
+    if required == "messages":
+        properties["messages"] = {"type": "array"}
+    schema = {"type": "object", "required": needed, "properties": properties, "additionalProperties": True}
+    answers = {
+        status: {"description": text}
+        for status, text in (("200", "The answer, or a stream of events"), ("4XX", "An OpenAI error object"))
+    }
+    return {
+        "summary": f"OpenAI {name}; unknown fields travel unchanged",
+        "operationId": f"create_{name}",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "responses": {**answers, "5XX": {"description": "An upstream failed"}},
+    }

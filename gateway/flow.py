@@ -1,0 +1,86 @@
+"""One call from start to finish. Each line of `_answer` is a package of this folder; read on there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from gateway import clock
+from gateway.call import Answer, Body, Call, Caller, Endpoint, Exchange, Lease, Plan
+from gateway.config.runtime import Runtime
+from gateway.errors import GatewayError
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of one configuration; a reload swaps them all by one reference (`wiring.py` makes them)."""
+
+    runtime: Runtime
+    identify: Callable[[Mapping[bytes, bytes]], Caller]
+    parse: Callable[[bytes, Endpoint], Body]
+    admit: Callable[[Call], Awaitable[Lease]]
+    plan: Callable[[Call], Plan]
+    attempt: Callable[[Call, Plan], Awaitable[Answer]]
+    deliver: Callable[[Call, Answer, Exchange, Callable[[], None]], Awaitable[None]]
+    finish: Callable[[Call], None]
+    """Usage, metrics and the log line, from the finished record."""
+    report: Callable[[Call, BaseException], None]
+    """Tell the operator of a fault of our own."""
+
+
+class Flow:
+    """Runs calls through the stages of the current configuration."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages = stages
+
+    async def run(self, exchange: Exchange) -> None:
+        """Answer one request, whatever happens. A caller that leaves cancels everything that still runs for it."""
+        stages = self.stages  # a reload does not touch calls in flight
+        call = Call(exchange.request_id, exchange.endpoint, exchange.headers, stages.runtime, clock.now())
+        exchange.watch(call)
+        try:
+            await self._serve(stages, call, exchange)
+        except asyncio.CancelledError:
+            if not exchange.left:
+                raise
+            call.outcome, call.status = "client_closed", 499
+        finally:
+            exchange.release()
+            _close(stages, call)
+
+    async def _serve(self, stages: Stages, call: Call, exchange: Exchange) -> None:
+        try:
+            await self._answer(stages, call, exchange)
+            return
+        except GatewayError as refusal:
+            error = refusal
+        except Exception as fault:  # the boundary: a fault of ours ends this call only
+            stages.report(call, fault)
+            error = GatewayError("internal_error", "The gateway failed on this request; its log knows more.")
+        call.error, call.outcome = error, error.code
+        call.status = call.status or error.status
+        _close(stages, call)
+        await exchange.fail(call, error)
+
+    async def _answer(self, stages: Stages, call: Call, exchange: Exchange) -> None:
+        call.caller = stages.identify(call.headers)
+        raw = await exchange.read(call.runtime.gateway.max_body_bytes)
+        call.body = stages.parse(raw, call.endpoint)
+        call.lease = await stages.admit(call)
+        call.plan = stages.plan(call)
+        answer = await stages.attempt(call, call.plan)
+        try:
+            await stages.deliver(call, answer, exchange, lambda: _close(stages, call))
+        finally:
+            answer.close()
+
+
+def _close(stages: Stages, call: Call) -> None:
+    """Settle, count and log a call: once, when its outcome is known, before or with the last bytes."""
+    if call.closed:
+        return
+    call.closed = True
+    call.lease.settle(call)
+    stages.finish(call)

@@ -1,0 +1,216 @@
+"""One upstream answer on its way to the caller: held until it commits, then passed on event by event.
+
+A plain answer is a stream of one piece: `Whole` and `Stream` differ only in what they hold back and what they read.
+"""
+
+from __future__ import annotations
+
+from gateway import clock
+from gateway.call import Attempt, Call, Incoming
+from gateway.errors import GatewayError, UpstreamFailure
+from gateway.relay import document, events
+from gateway.relay.sse import EventTooLong, Framer, data_of
+
+CAP = 16 * 1024 * 1024
+"""Bytes that one unfinished event, all held events, or a whole answer still unjudged may take."""
+
+_DONE = b"data: [DONE]\n\n"
+_USAGE = frozenset({"usage"})
+
+
+async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
+    """More of the answer; the wait for it is not the gateway's own time."""
+    asked = clock.now()
+    try:
+        return await response.read(min(deadline, call.deadline))
+    finally:
+        call.waited += clock.now() - asked
+
+
+class Whole:
+    """A plain answer: all of it is read and judged before any of it goes out, so that the next attempt may still follow.
+
+    One that outgrows the cap commits then and passes unjudged.
+    """
+
+    def __init__(self, call: Call, response: Incoming, begun: bytes = b"") -> None:
+        self._call = call
+        self._response = response
+        self._held = [begun]
+        self.content_type = response.headers.get(b"content-type", b"application/json")
+        self.length: int | None = None
+        self.over = False
+        self.failure: GatewayError | None = None
+
+    async def commit(self) -> None:
+        """Read until there is nothing left to decide. Raises UpstreamFailure."""
+        size = len(self._held[0])
+        while data := await _read(self._call, self._response, self._call.deadline):
+            self._held.append(data)
+            size += len(data)
+            if size > CAP:
+                return
+        body = b"".join(self._held)
+        usage = document.judge(body, self._call.endpoint)
+        if usage is not None:
+            self._call.usage = usage
+        self._held = [body]
+        self.length = size
+        self.over = True
+
+    async def next(self) -> bytes:
+        if self._held:
+            piece = b"".join(self._held)
+            self._held.clear()
+            return piece
+        try:
+            piece = await _read(self._call, self._response, self._call.deadline)
+        except UpstreamFailure as failure:
+            self.failure, piece = failure.as_error("the answer broke off"), b""
+        self.over = not piece
+        return piece
+
+    def close(self) -> None:
+        self._response.close()
+
+
+class Stream:
+    """A streamed answer. Commits at the first content, reasoning, tool-call delta or finish_reason."""
+
+    content_type = b"text/event-stream; charset=utf-8"
+    length = None
+
+    def __init__(self, call: Call, attempt: Attempt, response: Incoming, first_event: float) -> None:
+        self._call = call
+        self._response = response
+        self._first_event = first_event
+        """Deadline of the commit: neither comments nor role chunks move it."""
+        self._where = f"{attempt.model.name} via {attempt.model.upstream.name}"
+        self._hidden = frozenset() if call.body.usage_wanted else _USAGE
+        self._framer = Framer(CAP)
+        self._held: list[bytes] = []
+        self._committed = False
+        self._finished: set[int] = set()
+        self.over = False
+        self.failure: GatewayError | None = None
+
+    async def commit(self) -> None:
+        """Hold what comes until it commits. Raises UpstreamFailure: nothing was sent, another attempt may follow."""
+        data = await self._sniff()
+        if data is None:
+            return
+        size = 0
+        while True:
+            self._held.append(self._take(data))
+            size += len(data)
+            if self._committed:
+                return
+            if size > CAP:
+                raise UpstreamFailure("bad_response", f"over {CAP >> 20} MB of events without any content")
+            data = await _read(self._call, self._response, self._first_event)
+            if not data:
+                raise UpstreamFailure("bad_response", "the stream ended without any content")
+
+    async def _sniff(self) -> bytes | None:
+        """The first bytes of an event stream, whatever its content type says; None: it was a whole completion."""
+        data = b""
+        while not data.lstrip():
+            more = await _read(self._call, self._response, self._first_event)
+            if not more:
+                raise UpstreamFailure("bad_response", "an empty answer")
+            data += more
+        start = data.lstrip()[:1]
+        if start == b"<":
+            raise UpstreamFailure("bad_response", "a web page instead of a stream")
+        if start != b"{":
+            return data
+        whole = Whole(self._call, self._response, data)
+        await whole.commit()
+        if not whole.over:
+            raise UpstreamFailure("bad_response", "a whole answer of unreasonable size instead of a stream")
+        self._held = [document.as_events(await whole.next(), self._call.body.usage_wanted)]
+        self._token()
+        self.over = True
+        return None
+
+    async def next(self) -> bytes:
+        if self._held:
+            piece = b"".join(self._held)
+            self._held.clear()
+            return piece
+        idle = self._call.runtime.gateway.timeouts.idle
+        try:
+            data = await _read(self._call, self._response, clock.now() + idle)
+        except UpstreamFailure as failure:
+            return self._break_off(failure)
+        return self._take(data) if data else self._end()
+
+    def close(self) -> None:
+        self._response.close(almost_over=self.over and self.failure is None)
+
+    def _take(self, data: bytes) -> bytes:
+        """What of `data` goes out now: whole events only, unread where nothing in them can matter."""
+        if self._committed and self._framer.empty and data.endswith(b"\n\n") and not events.NOTABLE.search(data):
+            self._call.events += data.count(b"\n\n")
+            self._token()
+            return data
+        out: list[bytes] = []
+        try:
+            for event in self._framer.feed(data):
+                out.append(self._pass(event))
+                if self.over:
+                    break
+        except EventTooLong:
+            out.append(self._break_off(UpstreamFailure("bad_response", f"one event of more than {CAP >> 20} MB")))
+        return b"".join(out)
+
+    def _pass(self, event: bytes) -> bytes:
+        seen = events.read(event)
+        if seen.error is not None:
+            return self._break_off(UpstreamFailure("embedded", "an error in the stream", body=data_of(event)))
+        if seen.done:
+            if not self._committed:
+                raise UpstreamFailure("bad_response", "the stream ended without any content")
+            self.over = True
+            return event
+        if seen.usage is not None:
+            self._call.usage = seen.usage
+        if seen.token:
+            self._call.events += 1
+            self._token()
+        self._finished.update(seen.finished)
+        self._committed = self._committed or seen.token or bool(seen.finished)
+        if seen.fields.isdisjoint(self._hidden):
+            return event
+        return b"" if seen.bare and seen.usage is not None else events.without(event, self._hidden)
+
+    def _token(self) -> None:
+        call = self._call
+        call.last_token = clock.now()
+        if call.first_token is None:
+            call.first_token = call.last_token
+
+    def _end(self) -> bytes:
+        """The upstream closed without `[DONE]`."""
+        rest = self._framer.rest()
+        complete = len(self._finished) >= _choices(self._call)
+        if rest and events.read(rest + b"\n\n").done:
+            rest = b""
+        if rest or not complete:
+            return self._break_off(UpstreamFailure("cut", "the stream ended before the answer did"))
+        self.over = True
+        return _DONE
+
+    def _break_off(self, failure: UpstreamFailure) -> bytes:
+        """Before the commit point the attempt fails; after it the caller gets one error event."""
+        if not self._committed:
+            raise failure
+        self.over = True
+        self.failure = failure.as_error(self._where)
+        return b""
+
+
+def _choices(call: Call) -> int:
+    """How many choices have to finish."""
+    n = call.body.field("n") or b"1"
+    return int(n) if n.isdigit() else 1

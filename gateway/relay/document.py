@@ -1,0 +1,73 @@
+"""Whole answers: one JSON document, judged before the first byte of it goes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.call import Endpoint, Usage
+from gateway.errors import UpstreamFailure
+from gateway.relay.events import usage_of
+
+
+class _Document(msgspec.Struct):
+    """The few fields that decide; their values stay undecoded."""
+
+    choices: msgspec.Raw = msgspec.Raw()
+    data: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    usage: msgspec.Raw = msgspec.Raw()
+
+
+_document = msgspec.json.Decoder(_Document).decode
+_NOTHING = (b"", b"null", b"[]")
+
+
+def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
+    """The usage that a whole 200 answer reports. What is not strict JSON passes unjudged.
+
+    Raises UpstreamFailure: nothing in it, a page instead of an answer, or `error` in the body (cause `embedded`, to be
+    classified by its own text).
+    """
+    start = body.lstrip()[:1]
+    if not start or start == b"<":
+        raise UpstreamFailure("bad_response", "a web page instead of an answer" if start else "an empty answer")
+    try:
+        document = _document(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if bytes(document.error) not in _NOTHING:
+        raise UpstreamFailure("embedded", "an error inside a 200 answer", body=bytes(document.error))
+    if bytes(getattr(document, endpoint.answer_field)) in _NOTHING:
+        raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
+    return usage_of(msgspec.json.decode(document.usage)) if document.usage else None
+
+
+def as_events(body: bytes, usage_wanted: bool) -> bytes:
+    """A whole completion as the stream that the client asked for: one chunk (and usage), then `[DONE]`.
+
+    Raises UpstreamFailure when the document is no completion.
+    """
+    try:
+        whole = msgspec.json.decode(body)
+        usage = whole.pop("usage", None)
+        whole["choices"] = [_as_chunk(choice) for choice in whole["choices"]]
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
+        raise UpstreamFailure("bad_response", "neither a stream nor a whole completion") from None
+    if whole.get("object") == "chat.completion":
+        whole["object"] = "chat.completion.chunk"
+    events = [whole]
+    if usage_wanted and usage is not None:
+        events.append({**whole, "choices": [], "usage": usage})
+    return b"".join(b"data: %b\n\n" % msgspec.json.encode(e) for e in events) + b"data: [DONE]\n\n"
+
+
+def _as_chunk(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a whole answer as one delta; tool calls get the index that deltas have."""
+    message = choice.pop("message", None)
+    if message is None:
+        return choice
+    for index, tool_call in enumerate(message.get("tool_calls") or ()):
+        tool_call.setdefault("index", index)
+    return {**choice, "delta": message}

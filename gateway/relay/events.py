@@ -1,0 +1,106 @@
+"""What an event of a chat or completion stream means to the gateway: content, an end, an error, usage."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.call import Usage
+from gateway.relay.sse import data_of
+
+NOTABLE = re.compile(
+    rb'\r|\[DONE\]|"error"|"usage"|"finish_reason"\s*:\s*"|\A(?!data:)|\n(?!data:|\n|\Z)',
+)
+"""Whole events without a match are plain content, framed by LF: they can pass unread."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(slots=True)
+class Seen:
+    """One event, read."""
+
+    done: bool = False
+    """`[DONE]`."""
+    token: bool = False
+    """Content, reasoning or a tool call: what a user would call an answer."""
+    finished: tuple[int, ...] = ()
+    """Indexes of the choices that gave their finish_reason."""
+    error: Any = None
+    """A top-level `error`."""
+    usage: Usage | None = None
+    bare: bool = False
+    """Neither choices nor an error."""
+    fields: frozenset[str] = frozenset()
+    """Top-level keys of the JSON object."""
+
+
+def read(event: bytes) -> Seen:
+    """Read one event. Whatever is not a JSON object is nothing in particular."""
+    data = data_of(event)
+    if data is None:
+        return Seen()
+    if data.strip() == b"[DONE]":
+        return Seen(done=True)
+    try:
+        chunk = _decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return Seen()
+    if not isinstance(chunk, dict):
+        return Seen()
+    choices = [c for c in chunk.get("choices") or () if isinstance(c, dict)] if _listed(chunk) else []
+    return Seen(
+        token=any(_has_token(c) for c in choices),
+        finished=tuple(_count(c, "index") for c in choices if c.get("finish_reason")),
+        error=chunk.get("error"),
+        usage=usage_of(chunk.get("usage")),
+        bare=not choices and chunk.get("error") is None,
+        fields=frozenset(chunk),
+    )
+
+
+def _listed(chunk: dict[str, Any]) -> bool:
+    return isinstance(chunk.get("choices"), list)
+
+
+def _has_token(choice: dict[str, Any]) -> bool:
+    """Any non-empty delta field but the role counts: `content`, `reasoning`, `reasoning_content`, `tool_calls`, new ones."""
+    delta = choice.get("delta")
+    if isinstance(delta, dict):
+        return any(value for name, value in delta.items() if name != "role")
+    return bool(choice.get("text"))
+
+
+def usage_of(value: Any) -> Usage | None:
+    """OpenAI's usage object, or None where there is none worth the name."""
+    if not isinstance(value, dict):
+        return None
+    prompt, completion = _count(value, "prompt_tokens"), _count(value, "completion_tokens")
+    if not prompt and not completion:
+        return None
+    return Usage(
+        prompt,
+        completion,
+        cached=min(prompt, _count(value.get("prompt_tokens_details"), "cached_tokens")),
+        reasoning=min(completion, _count(value.get("completion_tokens_details"), "reasoning_tokens")),
+        reported=True,
+    )
+
+
+def _count(value: Any, name: str) -> int:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if type(found) is int and 0 <= found < 1 << 53 else 0
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def without(event: bytes, names: frozenset[str]) -> bytes:
+    """The event with some top-level fields of its JSON cut out; the rest keeps its bytes, the event its line ends."""
+    data = data_of(event) or b"{}"
+    kept = {name: value for name, value in _fields(data).items() if name not in names}
+    body = b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
+    return event.replace(data, body, 1) if data in event else b"data: %b\n\n" % body

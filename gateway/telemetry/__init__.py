@@ -1,0 +1,1 @@
+"""Every metric name in one file; logs beside them. Fed from finished calls only."""

@@ -1,0 +1,62 @@
+"""What goes out to an upstream: own head, own credential, the caller's body with the fewest possible changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway import __version__
+from gateway.call import Call
+from gateway.config.runtime import Model, Target
+
+_PASSED = (b"traceparent", b"tracestate", b"openai-beta")
+"""The only request headers of a caller that an upstream sees."""
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def head(target: Target, path: str, api_key: str | None) -> bytes:
+    """The part of a request head that is the same for every call to this target and path, ending after a line."""
+    usual = target.port == {"http": 80, "https": 443}[target.scheme]
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    lines = [
+        f"POST {target.prefix}{path} HTTP/1.1",
+        f"host: {host}" if usual else f"host: {host}:{target.port}",
+        f"user-agent: turnout/{__version__}",
+        "content-type: application/json",
+        "accept-encoding: identity",  # a compressor may hold events back
+    ]
+    if api_key is not None:
+        lines.append(f"authorization: Bearer {api_key}")
+    return "\r\n".join([*lines, ""]).encode("latin-1")
+
+
+def complete(fixed: bytes, call: Call, length: int) -> bytes:
+    """The whole request head: the fixed part, then what differs from call to call."""
+    accept = b"text/event-stream" if call.body.stream else b"application/json"
+    passed = b"".join(b"%b: %b\r\n" % (name, call.headers[name]) for name in _PASSED if name in call.headers)
+    return b"%baccept: %b\r\nx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n" % (
+        fixed,
+        accept,
+        call.id.encode(),
+        passed,
+        length,
+    )
+
+
+def body(call: Call, model: Model, model_id: str) -> bytes:
+    """The caller's body with `model` replaced, and a stream asked for its usage unless the model's policy drops that."""
+    changes: dict[str, bytes] = {}
+    if model_id != call.body.model:
+        changes["model"] = msgspec.json.encode(model_id)
+    if call.body.stream and not call.body.usage_wanted and not _drops_usage(model.parameters):
+        given = call.body.field("stream_options")
+        options = dict(_fields(given)) if given not in (None, b"null") else {}
+        options["include_usage"] = msgspec.Raw(b"true")
+        changes["stream_options"] = msgspec.json.encode(options)
+    return call.body.edited(changes) if changes else call.body.raw
+
+
+def _drops_usage(parameters: Mapping[str, object]) -> bool:
+    return parameters.get("stream_options") == "drop"

@@ -1,0 +1,188 @@
+"""The composition root: the only module that names the concrete classes behind the stages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from gateway import clock
+from gateway.accounting.usage import estimated
+from gateway.auth.keyring import Keyring, is_admin
+from gateway.call import ENDPOINTS, Attempt, Call, Caller
+from gateway.clock import Tasks
+from gateway.config.runtime import Runtime, Target, Upstream
+from gateway.edge.body import parse
+from gateway.edge.pulse import Patience, Pulse
+from gateway.errors import UpstreamFailure
+from gateway.flow import Flow, Stages
+from gateway.limits.unlimited import Unlimited
+from gateway.relay.relay import deliver, hold
+from gateway.routing.planner import Planner
+from gateway.telemetry.logs import call_line
+from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
+from gateway.upstream import request
+from gateway.upstream.client import Client, ProxiedClient, fetch
+from gateway.upstream.health import Health
+from gateway.upstream.pool import PoolLimits, Pools
+from gateway.upstream.walk import Door, Walker
+
+
+class Gateway:
+    """Everything that lives as long as the process, and the stages of the configuration in force."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: FilteringBoundLogger,
+        patience: Patience = Patience(),
+        pool_limits: PoolLimits = PoolLimits(),
+    ) -> None:
+        self.log = log
+        self.tasks = Tasks()
+        self.pulse = Pulse(patience)
+        self.metrics = Metrics(self._busy)
+        self._health = Health()
+        self._pools = Pools(pool_limits)
+        self._proxied: dict[tuple[Target, str], ProxiedClient] = {}
+        self._ids: dict[str, str] = {}
+        """Model -> the id that its upstream lists, where several are configured."""
+        self.flow = Flow(self._stages(runtime))
+        self._announce(runtime)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The configuration in force."""
+        return self.flow.stages.runtime
+
+    # -- the stages
+
+    def _stages(self, runtime: Runtime) -> Stages:
+        self._planner = Planner(runtime)
+        walker = Walker({u.name: self._doors(u) for u in runtime.upstreams.values() if u.off is None}, self._model_id)
+        return Stages(
+            runtime=runtime,
+            identify=Keyring(runtime).identify,
+            parse=parse,
+            admit=Unlimited().admit,
+            plan=self._planner.plan,
+            attempt=lambda call, plan: walker.open(call, plan, hold),
+            deliver=deliver,
+            finish=self._finish,
+            report=self._report,
+        )
+
+    def _doors(self, upstream: Upstream) -> tuple[Door, ...]:
+        return tuple(
+            Door(
+                self._client(target, upstream.proxy),
+                {e.name: request.head(target, e.path, upstream.api_key) for e in ENDPOINTS.values()},
+            )
+            for target in upstream.targets
+        )
+
+    def _client(self, target: Target, proxy: str | None) -> Client:
+        if proxy is None:
+            return self._pools.get(target)
+        client = self._proxied.get((target, proxy))
+        if client is None:
+            client = self._proxied[target, proxy] = ProxiedClient(target, proxy)
+        return client
+
+    def _model_id(self, attempt: Attempt) -> str:
+        return self._ids.get(attempt.model.name, attempt.model.ids[0])
+
+    def _busy(self) -> Mapping[str, int]:
+        upstreams = [u for u in self.runtime.upstreams.values() if u.off is None]
+        return {u.name: sum(self._client(t, u.proxy).busy for t in u.targets) for u in upstreams}
+
+    # -- the end of a call
+
+    def _finish(self, call: Call) -> None:
+        now = clock.now()
+        call.outcome = call.outcome or "aborted"
+        if not call.usage.reported:
+            call.usage = estimated(call)
+        self.metrics.observe(call, now)
+        call_line(self.log, call, now)
+
+    def _report(self, call: Call, fault: BaseException) -> None:
+        self.log.error("a fault of the gateway", id=call.id, exc_info=fault)
+
+    # -- what the web pages ask (edge/web.py)
+
+    def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """The caller behind a credential. Raises GatewayError invalid_api_key."""
+        return self.flow.stages.identify(headers)
+
+    def is_admin(self, headers: Mapping[bytes, bytes]) -> bool:
+        """The credential is the admin key."""
+        return is_admin(self.runtime, headers)
+
+    def names(self, caller: Caller) -> list[str]:
+        """Routes and models that a caller may use."""
+        return self._planner.names(caller.models)
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Content type and text of the metrics."""
+        return CONTENT_TYPE, self.metrics.exposition()
+
+    async def unusable(self) -> dict[str, dict[str, str]]:
+        """Route -> model -> why not, for each route without a single usable model."""
+        runtime = self.runtime
+        wanted = {r.name: (r.default, *r.fallback) for r in runtime.routes.values()} or {"": tuple(runtime.models)}
+        missing = {}
+        for route, models in wanted.items():
+            reasons = {name: await self._health.why_not(runtime.models[name]) for name in models}
+            if None not in reasons.values():
+                missing[route] = {name: why for name, why in reasons.items() if why is not None}
+        return missing
+
+    # -- configuration
+
+    def apply(self, runtime: Runtime) -> None:
+        """Put a new configuration in force for calls to come; those in flight keep theirs."""
+        self.flow.stages = self._stages(runtime)
+        self._pools.keep(frozenset(t for u in runtime.upstreams.values() for t in u.targets))
+        self._announce(runtime)
+        self.tasks.spawn(self.resolve_ids())
+
+    def _announce(self, runtime: Runtime) -> None:
+        self.metrics.configuration(runtime.digest)
+        self.log.info("configuration in force", file=str(runtime.file), digest=runtime.digest)
+        for notice in runtime.notices:
+            self.log.warning(notice.text, where=notice.where)
+        for notice in runtime.inactive:
+            self.log.warning(f"not active yet: {notice.text}", where=notice.where)
+        for upstream in runtime.upstreams.values():
+            if upstream.off is not None:
+                self.log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
+
+    async def resolve_ids(self) -> None:
+        """For models with several ids: take the first that the upstream lists. Asks for lists, never for a generation."""
+        models = [m for m in self.runtime.models.values() if len(m.ids) > 1 and m.upstream.off is None]
+        for model in models:
+            listed = await self._listed(model.upstream)
+            found = next((i for i in model.ids if i in listed), None)
+            if found is not None:
+                self._ids[model.name] = found
+                self.log.info("model id", model=model.name, id=found)
+            elif listed:
+                self.log.warning("the upstream lists none of this model's ids", model=model.name, ids=list(model.ids))
+
+    async def _listed(self, upstream: Upstream) -> frozenset[str]:
+        try:
+            status, body = await fetch(f"{upstream.targets[0].url}/models", upstream.api_key, upstream.proxy)
+            rows = msgspec.json.decode(body)["data"] if status == 200 else []
+            return frozenset(row["id"] for row in rows)
+        except (UpstreamFailure, msgspec.DecodeError, KeyError, TypeError) as error:
+            self.log.warning("no list of models", upstream=upstream.name, why=str(error))
+            return frozenset()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.tasks.close()
+        self._pools.close()
+        await asyncio.gather(*(client.aclose() for client in self._proxied.values()))
