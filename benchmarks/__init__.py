@@ -1,0 +1,1 @@
+"""Load and micro benchmarks; see docs/development/benchmarks.md."""
