@@ -1,0 +1,42 @@
+"""What can be seen to be wrong before vLLM spends ten seconds on finding out, or never finds out."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+LFS_POINTER = b"version https://git-lfs"
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+CONFIGS = ("config.json", "params.json")
+
+
+def port_problem(port: int) -> str | None:
+    """Why 127.0.0.1:`port` cannot be served.
+
+    vLLM opens its port for sharing, so a second engine starts beside a forgotten first one, the two split the requests,
+    and readiness may be told by the wrong one. Binding without sharing shows that the port is taken.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen(1)
+        except OSError as error:
+            return f"port {port} cannot be used ({error.strerror}); end the program that holds it or change engine.port"
+    return None
+
+
+def checkpoint_problem(checkpoint: Path) -> str | None:
+    """Why a checkpoint folder cannot be served."""
+    if not checkpoint.is_dir():
+        return f"the checkpoint folder {checkpoint} does not exist"
+    if not any((checkpoint / name).is_file() for name in CONFIGS):
+        return f"the checkpoint folder {checkpoint} has no config.json"
+    weights = [file for pattern in WEIGHTS for file in checkpoint.glob(pattern)]
+    if not weights:
+        return f"the checkpoint folder {checkpoint} has no weights ({', '.join(WEIGHTS)})"
+    for file in weights:
+        with file.open("rb") as opened:
+            if opened.read(len(LFS_POINTER)) == LFS_POINTER:
+                return f"{file} is only a Git LFS pointer; run `git lfs pull` in the checkpoint's repository"
+    return None
