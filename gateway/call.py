@@ -195,28 +195,39 @@ class Call:
 class Incoming(Protocol):
     """An upstream's answer while it arrives."""
 
-    status: int
-    headers: Mapping[bytes, bytes]
-    """Names in lower case."""
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """Names in lower case."""
 
     async def read(self, deadline: float) -> bytes:
         """More body bytes, already decoded; b"" at its end. Raises UpstreamFailure (timeout, cut short)."""
 
     def close(self, almost_over: bool = False) -> None:
-        """Give the connection back, or close it if the body is not over. `almost_over`: its end may be waited for, since
-        nothing but the end can follow. May be called twice."""
+        """Give the connection back, or close it if the body is not over. `almost_over`: its end may be waited for,
+        since nothing but the end can follow. May be called twice."""
 
 
 class Answer(Protocol):
     """A committed answer: what the relay delivers."""
 
-    content_type: bytes
-    length: int | None
-    """Bytes in all, where known."""
-    over: bool
-    """The last piece has been taken."""
-    failure: GatewayError | None
-    """Why a committed answer broke off."""
+    @property
+    def content_type(self) -> bytes: ...
+
+    @property
+    def length(self) -> int | None:
+        """Bytes in all, where known."""
+
+    @property
+    def over(self) -> bool:
+        """The last piece has been taken."""
+
+    @property
+    def failure(self) -> GatewayError | None:
+        """Why a committed answer broke off."""
 
     async def next(self) -> bytes:
         """The next piece to send."""
@@ -228,18 +239,23 @@ class Answer(Protocol):
 class Exchange(Protocol):
     """One request and its answer, as the flow sees it; an adapter in `edge/` knows the web server behind it."""
 
-    endpoint: Endpoint
-    headers: Mapping[bytes, bytes]
-    """Names in lower case."""
-    left: bool
-    """The caller has gone; the call's task was cancelled for it."""
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """Names in lower case."""
+
+    @property
+    def left(self) -> bool:
+        """The caller has gone; the call's task was cancelled for it."""
 
     @property
     def request_id(self) -> str:
         """The caller's own id if it is short and plain, else a new one."""
 
     async def read(self, limit: int) -> bytes:
-        """The whole request body, at most `limit` bytes (0: any). Raises GatewayError body_too_large, request_timeout."""
+        """The whole request body, at most `limit` bytes (0: any). Raises GatewayError (too large, too slow)."""
 
     def watch(self, call: Call) -> None:
         """From now on: cancel the running task if the caller leaves, and ping a stream that stays silent."""
@@ -258,4 +274,3 @@ class Exchange(Protocol):
 
     def release(self) -> None:
         """Stop watching."""
-

@@ -161,7 +161,7 @@ class Gateway:
                 self.log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
 
     async def resolve_ids(self) -> None:
-        """For models with several ids: take the first that the upstream lists. Asks for lists, never for a generation."""
+        """For models with several ids: take the first that the upstream lists. Never asks for a generation."""
         models = [m for m in self.runtime.models.values() if len(m.ids) > 1 and m.upstream.off is None]
         for model in models:
             listed = await self._listed(model.upstream)

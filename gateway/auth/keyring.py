@@ -30,7 +30,7 @@ class Keyring:
         }
 
     def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """The caller by `Authorization: Bearer` (scheme in any case) or `x-api-key`. Raises GatewayError invalid_api_key."""
+        """The caller by `Authorization: Bearer` (in any case) or `x-api-key`. Raises GatewayError invalid_api_key."""
         if self._open:
             return _ANYONE
         credential = _credential(headers)

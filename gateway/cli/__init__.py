@@ -1,9 +1,9 @@
-"""The `turnout` command. Each command lives in a module of its own, imported when it is used: `serve` starts at once."""
+"""The `turnout` command. Each command lives in a module of its own, imported when used, so that each starts at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -30,7 +30,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Turnout."""
 
@@ -38,8 +40,8 @@ def root(
 @app.command()
 def init(
     config: Config = _DEFAULT,
-    taotoken_key: Annotated[Optional[str], typer.Option(help="Key for TaoToken; goes into .env.")] = None,
-    checkpoint: Annotated[Optional[str], typer.Option(help="Folder of the fine-tuned checkpoint to serve.")] = None,
+    taotoken_key: Annotated[str | None, typer.Option(help="Key for TaoToken; goes into .env.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Folder of the fine-tuned checkpoint to serve.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing.")] = False,
 ) -> None:
@@ -52,8 +54,8 @@ def init(
 @app.command()
 def up(
     config: Config = _DEFAULT,
-    host: Annotated[Optional[str], typer.Option(help="Instead of gateway.host.")] = None,
-    port: Annotated[Optional[int], typer.Option(help="Instead of gateway.port.")] = None,
+    host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of gateway.port.")] = None,
 ) -> None:
     """Start the engines, wait until they are ready, serve the gateway."""
     from gateway.cli.up import up as run
@@ -64,9 +66,9 @@ def up(
 @app.command()
 def serve(
     config: Config = _DEFAULT,
-    host: Annotated[Optional[str], typer.Option(help="Instead of gateway.host.")] = None,
-    port: Annotated[Optional[int], typer.Option(help="Instead of gateway.port.")] = None,
-    workers: Annotated[Optional[int], typer.Option(help="Instead of gateway.workers.")] = None,
+    host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of gateway.port.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Instead of gateway.workers.")] = None,
 ) -> None:
     """Serve the gateway alone; engines are expected at their ports."""
     from gateway.cli.serve import serve as run
@@ -79,7 +81,7 @@ def engine(
     name: Annotated[str, typer.Argument(help="The upstream whose engine to run.")],
     config: Config = _DEFAULT,
     print_as: Annotated[
-        Optional[str], typer.Option("--print", help="Only show how it would be started: exec, kubernetes or ray.")
+        str | None, typer.Option("--print", help="Only show how it would be started: exec, kubernetes or ray.")
     ] = None,
 ) -> None:
     """Run one upstream's engine."""

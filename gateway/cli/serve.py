@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
 import logging
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
-
 from gateway.app import create
+from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.network import is_loopback
 from gateway.config.reload import Reloader
-from gateway.edge.server import settings
+from gateway.edge.server import WebServer, settings
 from gateway.telemetry.logs import Bridge, Writer, logger
 from gateway.wiring import Gateway
 
@@ -34,7 +35,10 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None)
     listener = bind(runtime)
     if listener is None:
         return 1
-    return run(server(runtime, config, host, port), listener)
+    web = server(runtime, config, host, port)
+    with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
+        runner.run(serve_on(web, listener))
+    return 0 if web.started else 1
 
 
 def with_address(runtime: Runtime, host: str | None, port: int | None) -> Runtime:
@@ -61,7 +65,7 @@ def bind(runtime: Runtime) -> socket.socket | None:
     return listener
 
 
-def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -> uvicorn.Server:
+def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -> WebServer:
     """The web server with the gateway in it, logging to stderr and reloading its configuration."""
     writer = Writer(sys.stderr)
     log = logger(writer, as_text=sys.stderr.isatty())
@@ -76,20 +80,28 @@ def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -
                 return
             gateway.metrics.reloads.labels("ok").inc()
 
+        def same() -> None:
+            gateway.metrics.reloads.labels("same").inc()
+
         def refuse(error: ConfigError) -> None:
             gateway.metrics.reloads.labels("refused").inc()
             log.error("the changed configuration is refused; the old one stays in force", problems=str(error))
 
-        await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse).run()
+        await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()
 
     application = create(runtime, log, background=reload, at_end=writer.close)
-    return uvicorn.Server(settings(application, timeout_graceful_shutdown=30))
+    return WebServer(settings(application, timeout_graceful_shutdown=30))
 
 
-def run(web: uvicorn.Server, listener: socket.socket) -> int:
-    """Serve until a signal."""
+async def serve_on(web: WebServer, listener: socket.socket, started: Callable[[], None] = lambda: None) -> None:
+    """Serve until a signal; `started` is called once requests are answered."""
     gc.collect()
     gc.freeze()  # what start-up made lives for good: collections need not look at it
     gc.set_threshold(50_000, 20, 100)
-    web.run(sockets=[listener])
-    return 0 if web.started else 1
+    tasks = Tasks()
+    serving = tasks.spawn(web.serve(sockets=[listener]))
+    await asyncio.wait({serving, tasks.spawn(web.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    if web.started:
+        started()
+    await serving
+    await tasks.close()

@@ -30,7 +30,9 @@ _DRAIN_SECONDS = 5.0
 class AsgiExchange:
     """See `call.Exchange`."""
 
-    def __init__(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, pulse: Pulse, tasks: Tasks) -> None:
+    def __init__(
+        self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, pulse: Pulse, tasks: Tasks
+    ) -> None:
         self.endpoint = endpoint
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.left = False
@@ -217,4 +219,6 @@ class AsgiExchange:
 
 
 def _too_large(limit: int) -> GatewayError:
-    return GatewayError("body_too_large", f"The request body is larger than {limit / (1 << 20):g} MB (gateway.max_body_mb).")
+    return GatewayError(
+        "body_too_large", f"The request body is larger than {limit / (1 << 20):g} MB (gateway.max_body_mb)."
+    )

@@ -38,7 +38,7 @@ def error_headers(error: GatewayError) -> Headers:
 
 
 def call_headers(call: Call) -> Headers:
-    """The `x-turnout-*` headers that are known by now. Names come from the configuration, which keeps them printable."""
+    """The `x-turnout-*` headers that are known by now."""
     headers: Headers = [(b"x-request-id", call.id.encode()), (b"x-turnout-config", call.runtime.digest.encode())]
     plan, answered = call.plan, call.answered
     if plan is not None:

@@ -1,8 +1,12 @@
-"""The web server's connection: uvicorn's own protocol class, plus the two things that ASGI does not tell an application."""
+"""The web server: uvicorn's, plus the two things that ASGI does not tell an application."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -19,7 +23,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[typeddict-item]
+        self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[dict-item]
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -71,3 +75,28 @@ def settings(application: Any, **options: Any) -> uvicorn.Config:
         timeout_keep_alive=75,  # above the usual 60 s of a load balancer in front
         **options,
     )
+
+
+class WebServer(uvicorn.Server):
+    """uvicorn's server; a signal ends it in good order, and is not raised again afterwards: the exit code tells."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        """Requests are answered."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn.Server."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM while serving."""
+        loop = asyncio.get_running_loop()
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        except (NotImplementedError, RuntimeError, ValueError):
+            pass  # not the main thread: whoever runs this loop sets `should_exit`
+        yield

@@ -28,7 +28,7 @@ async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
 
 
 class Whole:
-    """A plain answer: all of it is read and judged before any of it goes out, so that the next attempt may still follow.
+    """A plain answer: all of it is read and judged before any of it goes out, so that another attempt may still follow.
 
     One that outgrows the cap commits then and passes unjudged.
     """
@@ -78,7 +78,7 @@ class Stream:
     """A streamed answer. Commits at the first content, reasoning, tool-call delta or finish_reason."""
 
     content_type = b"text/event-stream; charset=utf-8"
-    length = None
+    length: int | None = None
 
     def __init__(self, call: Call, attempt: Attempt, response: Incoming, first_event: float) -> None:
         self._call = call

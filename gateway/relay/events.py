@@ -67,7 +67,7 @@ def _listed(chunk: dict[str, Any]) -> bool:
 
 
 def _has_token(choice: dict[str, Any]) -> bool:
-    """Any non-empty delta field but the role counts: `content`, `reasoning`, `reasoning_content`, `tool_calls`, new ones."""
+    """Any non-empty delta field but the role counts: `content`, `reasoning`, `tool_calls`, and whatever comes next."""
     delta = choice.get("delta")
     if isinstance(delta, dict):
         return any(value for name, value in delta.items() if name != "role")

@@ -65,14 +65,18 @@ TABLE: tuple[Row, ...] = (
                 "billing_hard_limit_reached",
             }
         ),
-        words=_words("insufficient (user )?(quota|balance|credits)", "exceeded your current quota", "余额不足", "额度不足"),
+        words=_words(
+            "insufficient (user )?(quota|balance|credits)", "exceeded your current quota", "余额不足", "额度不足"
+        ),
     ),
     Row("quota", statuses=frozenset({402})),
     Row(
         "unknown_model",
         statuses=frozenset({400, 404, 503}),
         codes=frozenset({"model_not_found", "model_not_supported"}),
-        words=_words(r"model .{0,200}does not exist", "no such model", "unknown model", "invalid url", "not a valid model"),
+        words=_words(
+            r"model .{0,200}does not exist", "no such model", "unknown model", "invalid url", "not a valid model"
+        ),
     ),
     Row("auth", statuses=frozenset({401, 403})),
     Row("auth", codes=frozenset({"invalid_api_key", "channel:no_available_key", "channel:invalid_key"})),
@@ -112,7 +116,9 @@ def embedded(failure: UpstreamFailure) -> UpstreamFailure:
     status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 0
     cause = next((row.cause for row in TABLE if row.fits(status, code, message)), "bad_response")
     detail = f"an error inside a 200 answer: {_quote(message) or code or 'without a message'}"
-    return UpstreamFailure(cause, detail, status=status or None, body=_public(failure.body or b"", fields, cause, message))
+    return UpstreamFailure(
+        cause, detail, status=status or None, body=_public(failure.body or b"", fields, cause, message)
+    )
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from types import MappingProxyType
 from typing import Protocol
 
 import httpx2
 
 from gateway import clock
 from gateway.call import Incoming
-from gateway.config.runtime import Target, Timeouts
+from gateway.config.runtime import Target
 from gateway.errors import UpstreamFailure
 
 
@@ -33,23 +34,25 @@ class Client(Protocol):
         """
 
 
-FAILURES: Mapping[type[Exception], tuple[str, str]] = {
-    httpx2.ConnectTimeout: ("connect", "no connection in time"),
-    httpx2.ConnectError: ("connect", "cannot connect"),
-    httpx2.ProxyError: ("connect", "the proxy refused"),
-    httpx2.PoolTimeout: ("pool", "all connections are taken"),
-    httpx2.ReadTimeout: ("timeout", "no answer in time"),
-    httpx2.WriteTimeout: ("timeout", "the request was not taken in time"),
-    httpx2.ReadError: ("cut", "the connection broke"),
-    httpx2.WriteError: ("cut", "the connection broke"),
-    httpx2.CloseError: ("cut", "the connection broke"),
-    httpx2.RemoteProtocolError: ("cut", "the answer was cut short or is not HTTP"),
-    httpx2.DecodingError: ("bad_response", "broken compression"),
-    httpx2.TooManyRedirects: ("bad_response", "redirects"),
-    httpx2.HTTPError: ("connect", "the request failed"),
-    httpx2.InvalidURL: ("connect", "the address is no URL"),
-    httpx2.StreamError: ("bad_response", "the answer was read out of turn"),
-}
+FAILURES: Mapping[type[Exception], tuple[str, str]] = MappingProxyType(
+    {
+        httpx2.ConnectTimeout: ("connect", "no connection in time"),
+        httpx2.ConnectError: ("connect", "cannot connect"),
+        httpx2.ProxyError: ("connect", "the proxy refused"),
+        httpx2.PoolTimeout: ("pool", "all connections are taken"),
+        httpx2.ReadTimeout: ("timeout", "no answer in time"),
+        httpx2.WriteTimeout: ("timeout", "the request was not taken in time"),
+        httpx2.ReadError: ("cut", "the connection broke"),
+        httpx2.WriteError: ("cut", "the connection broke"),
+        httpx2.CloseError: ("cut", "the connection broke"),
+        httpx2.RemoteProtocolError: ("cut", "the answer was cut short or is not HTTP"),
+        httpx2.DecodingError: ("bad_response", "broken compression"),
+        httpx2.TooManyRedirects: ("bad_response", "redirects"),
+        httpx2.HTTPError: ("connect", "the request failed"),
+        httpx2.InvalidURL: ("connect", "the address is no URL"),
+        httpx2.StreamError: ("bad_response", "the answer was read out of turn"),
+    }
+)
 """Most specific first; every exception of the library has a row by its class or a base of it (a test asks)."""
 
 
@@ -117,15 +120,18 @@ class _Proxied:
         """See `call.Incoming`."""
         if self._closing is None:
             self._owner.busy -= 1
-            self._closing = asyncio.get_running_loop().create_task(self._response.aclose())  # noqa: TID251
+            self._closing = asyncio.get_running_loop().create_task(self._response.aclose())
 
 
 async def fetch(
-    url: str, api_key: str | None = None, proxy: str | None = None, timeouts: Timeouts = Timeouts(), seconds: float = 5.0
+    url: str,
+    api_key: str | None = None,
+    proxy: str | None = None,
+    seconds: float = 5.0,
 ) -> tuple[int, bytes]:
     """Status and body (at most 4 MB) of one GET. Raises UpstreamFailure."""
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    timeout = httpx2.Timeout(seconds, connect=min(seconds, timeouts.connect))
+    timeout = httpx2.Timeout(seconds, connect=seconds)
     async with AsyncExitStack() as stack:
         try:
             client = await stack.enter_async_context(httpx2.AsyncClient(proxy=proxy, trust_env=False, timeout=timeout))

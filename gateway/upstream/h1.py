@@ -239,7 +239,7 @@ class Answering:
         while True:
             data = self._zipped or await self._connection.read(deadline)
             try:
-                plain = self._unzip.decompress(data, HIGH_WATER) if data else self._unzip.flush()
+                plain: bytes = self._unzip.decompress(data, HIGH_WATER) if data else self._unzip.flush()
             except zlib.error:
                 raise UpstreamFailure("bad_response", "broken compression") from None
             self._zipped = self._unzip.unconsumed_tail

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway import clock
+from gateway.call import Incoming
 from gateway.clock import Deadlines
 from gateway.config.runtime import Target
 from gateway.errors import UpstreamFailure
@@ -48,7 +49,7 @@ class Pool:
         """Connections with a request on them."""
         return self.open - len(self._idle)
 
-    async def send(self, request: bytes, body: bytes, connect: float, deadline: float) -> Answering:
+    async def send(self, request: bytes, body: bytes, connect: float, deadline: float) -> Incoming:
         """Send one request and wait for the head of its answer.
 
         `connect`: seconds for a new connection; `deadline`: when the head has to be there. A kept connection that
@@ -173,7 +174,9 @@ def _why(error: OSError) -> str:
 class Pools:
     """One pool per address for the whole process; they outlive a reload of the configuration."""
 
-    def __init__(self, limits: PoolLimits = PoolLimits(), tls: Callable[[], ssl.SSLContext] = ssl.create_default_context):
+    def __init__(
+        self, limits: PoolLimits = PoolLimits(), tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    ):
         self._limits = limits
         self._make_tls = tls
         self._tls: ssl.SSLContext | None = None

@@ -46,7 +46,7 @@ def complete(fixed: bytes, call: Call, length: int) -> bytes:
 
 
 def body(call: Call, model: Model, model_id: str) -> bytes:
-    """The caller's body with `model` replaced, and a stream asked for its usage unless the model's policy drops that."""
+    """The caller's body with `model` replaced, and a stream asked for its usage unless the model drops that field."""
     changes: dict[str, bytes] = {}
     if model_id != call.body.model:
         changes["model"] = msgspec.json.encode(model_id)

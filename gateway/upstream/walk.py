@@ -58,7 +58,7 @@ class Walker:
         raise _verdict(call, failures)
 
     async def _attempt(self, call: Call, attempt: Attempt, hold: Hold) -> Answer:
-        """One attempt. Should a target refuse the connection, the upstream's next one gets the call: nothing was sent."""
+        """One attempt. Should a target refuse the connection, the upstream's next one is called: nothing was sent."""
         refused: UpstreamFailure | None = None
         for door in sorted(self._doors[attempt.model.upstream.name], key=lambda d: d.client.busy):
             try:
