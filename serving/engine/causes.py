@@ -122,16 +122,22 @@ SPECULATION = (
     ),
     _cause(
         "mtp-unmapped",
-        r"Unsupported speculative method: '(mtp)'",
+        r"Unsupported speculative method: 'mtp'",
         r"vLLM has no MTP for this checkpoint's model_type (kimi_k2 is one such)",
         "a Kimi K2 fine-tune runs as a view: links to its files and a config.json with "
         '"model_type": "deepseek_v3"; otherwise remove engine.speculative',
     ),
     _cause(
         "speculative-method",
-        r"Unsupported speculative method: '([^']+)'",
-        r"this vLLM does not know the speculative method \1",
+        r"Unsupported speculative method: '[^']+'|validation error for SpeculativeConfig\nmethod$",
+        "this vLLM does not know the speculative method",
         "correct engine.speculative.method",
+    ),
+    _cause(
+        "speculative-settings",
+        r"validation errors? for SpeculativeConfig\n *(?:Value error, )?(.+?)\.?(?: \[type=.*)?$",
+        r"vLLM refuses engine.speculative: \1",
+        "correct it",
     ),
 )
 
@@ -251,3 +257,10 @@ CHECKPOINT = (
 )
 
 CAUSES: tuple[Cause, ...] = (*SPECULATION, *ARGUMENTS, *MEMORY, *CHECKPOINT, *INSTALLATION)
+
+
+def table() -> str:
+    """All rows as a Markdown table, for docs/serving/engines.md."""
+    rows = [(cause.reason, cause.remedy) for cause in CAUSES]
+    lines = ["| Turnout says | and advises |", "|---|---|", *(f"| {reason} | {remedy} |" for reason, remedy in rows)]
+    return re.sub(r"\\\d", "…", "\n".join(lines)) + "\n"

@@ -13,12 +13,13 @@ from serving.engine.causes import CAUSES
 
 LABEL = re.compile(r"^\(\w+ pid=\d+\) (?:(?P<level>[A-Z]+) [\d-]+ [\d:]+ \[[\w.]+:\d+\] ?)?")
 """What vLLM puts before a line of its log."""
-ERROR = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b|Value error, |[\w.]+: error: |Killed\b)")
+ERROR = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception)\b|[\w.]+: error: |\s*Value error, |\s*Input should be )")
 GENERIC = re.compile(r"Engine core initialization failed|Failed core proc|\d+ validation errors? for|EngineDeadError")
 """Errors that only say that there was another one."""
 CONTEXT = re.compile(r"\s*\[type=\w+, input_value=.*")
 """What pydantic appends to a message."""
 LONGEST = 400
+SILENT = "a part of it ended without a word, as when the system kills it because memory runs out; see its log above"
 
 EXITS: Mapping[int, str] = MappingProxyType(
     {
@@ -51,6 +52,9 @@ def _bare(line: str) -> str:
     return line[label.end() :] if label else line
 
 
-def _last_error(lines: Iterable[str]) -> str:
-    errors = [line for line in lines if ERROR.match(line) and not GENERIC.search(line)]
-    return CONTEXT.sub("", errors[-1])[:LONGEST] if errors else "it left no error message; see its log above"
+def _last_error(lines: list[str]) -> str:
+    errors = [line for line in lines if ERROR.match(line)]
+    telling = [line for line in errors if not GENERIC.search(line)]
+    if telling:
+        return CONTEXT.sub("", telling[-1]).strip()[:LONGEST]
+    return SILENT if errors else "it left no error message, see its log above"
