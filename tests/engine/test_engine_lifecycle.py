@@ -86,7 +86,11 @@ async def test_ready_generating_and_gone_after_sigterm(tmp_path: Path) -> None:
         while not lines or not lines[-1].startswith("turnout: engine local: ready"):
             lines.append(process.stderr.readline().rstrip())
             assert lines[-1], lines[-20:]
-        question = {"model": "demo-ft", "temperature": 0, "messages": [{"role": "user", "content": "What is a list?"}]}
+        question = {
+            "model": "demo-ft",
+            "temperature": 0,
+            "messages": [{"role": "user", "content": "Write a Python function that reverses a string."}],
+        }
         answer = await ask(port, "/v1/chat/completions", question)
         assert answer.json()["choices"][0]["message"]["content"]
         assert await accepted_tokens(port) > 0
