@@ -27,6 +27,9 @@ MAY_IMPORT = {
 }
 """The key is a part of `gateway/`, or `serving`; every part may import itself and the package's own constants."""
 
+NAMED_ELSEWHERE = {"app": frozenset({"edge.AsgiExchange"})}
+"""Concrete classes that another part than `wiring` may name: the application makes one exchange for each request."""
+
 
 def part(dotted_name: str) -> str:
     """`gateway.edge.body` -> `edge`; `gateway.VERSION` and `gateway` itself -> `package`."""
@@ -63,6 +66,7 @@ def named_classes(source: Source, concrete: frozenset[str]) -> list[str]:
     here = part(source.path.removesuffix(".py").replace("/", "."))
     if here in ("wiring", "cli"):
         return []
+    concrete -= NAMED_ELSEWHERE.get(here, frozenset())
     names = ((node, part(name), name.split(".")[-1]) for node, name in imports(source) if name.startswith("gateway."))
     return [source.at(n, f"only wiring.py names {p}.{c}") for n, p, c in names if p != here and f"{p}.{c}" in concrete]
 
