@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -83,10 +84,11 @@ class Metrics:
                 row.per_token.observe((call.last_token - call.first_token) / (usage.completion - 1))
 
     def _count_attempts(self, call: Call) -> None:
-        for tried, following in zip(call.tried, [*call.tried[1:], None], strict=True):
+        for tried in call.tried:
             self._attempts.labels(tried.model, tried.upstream, tried.cause or "ok").inc()
-            if following is not None and call.plan is not None:
-                self._fallbacks.labels(call.plan.route, tried.model, following.model, tried.cause).inc()
+        if call.plan is not None:
+            for before, after in pairwise(call.tried):
+                self._fallbacks.labels(call.plan.route, before.model, after.model, before.cause).inc()
 
     def exposition(self) -> bytes:
         """The text format of Prometheus."""

@@ -1,0 +1,113 @@
+"""Metrics of finished calls, read back through Prometheus's own parser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.call import Attempt, Call, Plan, Tried, Usage
+from gateway.telemetry.metrics import Metrics
+from tests.unit.building import a_call, a_model, a_runtime, an_upstream
+
+M0, M1 = a_model("m0"), a_model("m1", an_upstream("u1"))
+NOW = 110.0
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(lambda: {"u0": 2, "u1": 0})
+
+
+def total(metrics: Metrics, name: str, **labels: str) -> float:
+    """The sum of the samples of that name with these labels."""
+    samples = [s for f in text_string_to_metric_families(metrics.exposition().decode()) for s in f.samples]
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+def refused(outcome: str = "invalid_request") -> Call:
+    call = a_call()
+    call.outcome = outcome
+    return call
+
+
+def answered(*failed: str) -> Call:
+    """A call that `m0` failed with these causes and `m1` answered."""
+    call = a_call(runtime=a_runtime(M0, M1))
+    call.plan = Plan("auto", "default", (Attempt(M0, ""), Attempt(M1, "")))
+    call.tried = [*(Tried("m0", "u0", 100.0, cause) for cause in failed), Tried("m1", "u1", 101.0)]
+    call.answered, call.outcome = Attempt(M1, ""), "ok"
+    call.first_token, call.last_token, call.waited = 102.0, 107.0, 9.5
+    call.usage = Usage(prompt=30, completion=11, cached=20, reasoning=0, reported=True)
+    return call
+
+
+def test_a_call_that_made_no_attempt_is_counted(metrics: Metrics) -> None:
+    metrics.observe(refused(), NOW)
+    assert total(metrics, "turnout_requests_total", outcome="invalid_request", route="", model="", upstream="") == 1
+    assert total(metrics, "turnout_attempts_total") == 0
+    assert total(metrics, "turnout_request_seconds_sum") == 10
+    assert total(metrics, "turnout_tokens_total") == 0
+
+
+def test_an_answer_is_counted_with_its_tokens(metrics: Metrics) -> None:
+    metrics.observe(answered(), NOW)
+    labels = {"route": "auto", "model": "m1"}
+    assert total(metrics, "turnout_requests_total", upstream="u1", outcome="ok", **labels) == 1
+    tokens = {kind: total(metrics, "turnout_tokens_total", kind=kind, **labels) for kind in ("prompt", "cached")}
+    assert tokens == {"prompt": 30, "cached": 20}
+    assert total(metrics, "turnout_tokens_total", kind="completion", **labels) == 11
+    assert total(metrics, "turnout_time_to_first_token_seconds_sum", **labels) == 2
+    assert total(metrics, "turnout_time_per_output_token_seconds_sum", **labels) == 0.5
+    assert total(metrics, "turnout_overhead_seconds_sum", route="auto") == pytest.approx(0.5)
+
+
+def test_attempts_and_fallbacks(metrics: Metrics) -> None:
+    metrics.observe(answered("timeout"), NOW)
+    assert total(metrics, "turnout_attempts_total", model="m0", upstream="u0", result="timeout") == 1
+    assert total(metrics, "turnout_attempts_total", model="m1", upstream="u1", result="ok") == 1
+    labels: Mapping[str, str] = {"route": "auto", "from": "m0", "to": "m1", "cause": "timeout"}
+    assert total(metrics, "turnout_fallbacks_total", **labels) == 1
+    assert total(metrics, "turnout_fallbacks_total") == 1
+
+
+def test_the_last_attempt_names_the_model_of_a_failure(metrics: Metrics) -> None:
+    call = answered("auth")
+    call.answered, call.outcome, call.tried = None, "upstream_auth", call.tried[:1]
+    metrics.observe(call, NOW)
+    assert total(metrics, "turnout_requests_total", model="m0", upstream="u0", outcome="upstream_auth") == 1
+    assert total(metrics, "turnout_tokens_total") == 0
+
+
+def test_an_answer_without_a_token_gives_no_sample(metrics: Metrics) -> None:
+    call = answered()
+    call.first_token = call.last_token = None
+    metrics.observe(call, NOW)
+    assert total(metrics, "turnout_time_to_first_token_seconds_count") == 0
+
+
+def test_what_a_caller_sends_is_no_label(metrics: Metrics) -> None:
+    call = refused("model_not_found")
+    call.body = a_call(b'{"model":"evil-name","messages":[]}').body
+    metrics.observe(call, NOW)
+    assert b"evil-name" not in metrics.exposition()
+
+
+def test_requests_under_way_are_read_at_the_scrape(metrics: Metrics) -> None:
+    assert total(metrics, "turnout_in_flight", upstream="u0") == 2
+    assert total(metrics, "turnout_in_flight") == 2
+
+
+def test_one_configuration_is_in_force(metrics: Metrics) -> None:
+    metrics.configuration("aaaa")
+    metrics.configuration("bbbb")
+    assert total(metrics, "turnout_config_info") == 1
+    assert total(metrics, "turnout_config_info", digest="bbbb") == 1
+
+
+def test_buckets_reach_from_milliseconds_to_ten_minutes(metrics: Metrics) -> None:
+    metrics.observe(answered(), NOW)
+    counts = {le: total(metrics, "turnout_request_seconds_bucket", le=le) for le in ("5.0", "10.0", "600.0", "+Inf")}
+    assert counts == {"5.0": 0, "10.0": 1, "600.0": 1, "+Inf": 1}
+    assert 'turnout_request_seconds_bucket{le="0.005"' in metrics.exposition().decode()
