@@ -44,6 +44,10 @@ def inactive_paths(values: Any) -> Iterator[KeyPath]:
                 yield path
 
 
-def is_active(pattern: tuple[str, ...]) -> bool:
-    """Whether a key, or the section that it stands in, has its behaviour."""
-    return not any(pattern[: len(row.pattern)] == row.pattern and not row.harmless for row in INACTIVE)
+def activity(pattern: tuple[str, ...]) -> str:
+    """For the reference: `yes`, `not yet`, or the only values of a key that already do what they say."""
+    for row in INACTIVE:
+        if pattern[: len(row.pattern)] == row.pattern:
+            only = ", ".join(f"`{value}`" for value in row.harmless if value != "1")
+            return f"only {only}" if only else "not yet"
+    return "yes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import Literal, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -14,7 +15,7 @@ _ENDPOINT = re.compile(
 _VERSION = re.compile(r"/v\d+[a-z0-9]*(?=/|$)")
 _REPEATED_VERSION = re.compile(r"(/v\d+[a-z0-9]*)\1+$")
 _PATH = re.compile(r"[!-~]*")
-_PORTS = {"http": 80, "https": 443}
+_PORTS = MappingProxyType({"http": 80, "https": 443})
 
 
 def resolve(text: str) -> Target:

@@ -44,7 +44,7 @@ class Checks:
         known = list(known)
         if name in known:
             return
-        if path in self.variables or path[:-1] in self.variables:
+        if any(given == path[: len(given)] for given in self.variables):
             yield Finding(path, f"no such {kind} (the name comes from a variable)")
         else:
             yield Finding(path, f'no {kind} is called "{name}"', nearest(name, known))
@@ -166,8 +166,8 @@ def _rules(checks: Checks, path: KeyPath) -> Iterator[Finding]:
     for index, rule in enumerate(checks.config.routes[str(path[1])].rules):
         place = (*path, "rules", index)
         yield from checks.model((*place, "to"), rule.to)
-        for task in rule.when.task or ():
-            yield from checks.reference((*place, "when", "task"), task, tasks, "task type")
+        for position, task in enumerate(rule.when.task or ()):
+            yield from checks.reference((*place, "when", "task", position), task, tasks, "task type")
         if rule.name in seen or rule.name == "default":
             taken = "is what the route's default is called" if rule.name == "default" else "is used by a rule above"
             yield Finding((*place, "name"), f"{taken}; a rule's name must be its own")

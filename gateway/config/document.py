@@ -16,8 +16,8 @@ MAX_NODES = 100_000
 """Aliases can make a small file expand without end."""
 
 _TAG = "tag:yaml.org,2002:"
-_NUMBERS_AND_SUCH = {f"{_TAG}{name}" for name in ("int", "float", "bool", "null")}
-_TEXTS = {f"{_TAG}{name}" for name in ("str", "timestamp", "value", "merge")}
+_NUMBERS_AND_SUCH = tuple(f"{_TAG}{name}" for name in ("int", "float", "bool", "null"))
+_TEXTS = tuple(f"{_TAG}{name}" for name in ("str", "timestamp", "value", "merge"))
 
 
 @dataclass(frozen=True, slots=True)

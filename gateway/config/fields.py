@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -74,6 +75,20 @@ def _regex(value: str) -> str:
     return value
 
 
+def _origin(value: str) -> str:
+    if value != "*" and not re.fullmatch(r"https?://[!-.0-~]+", value):
+        raise ValueError("must be origins such as https://app.example (no path, no closing slash), or *")
+    return value
+
+
+def _network(value: str) -> str:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError("must be IP addresses or networks such as 10.0.0.0/8") from None
+    return value
+
+
 def _metrics(value: Any) -> Any:
     if value in ("open", "admin"):
         return value
@@ -95,22 +110,29 @@ Name = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
 Flag = Annotated[bool, BeforeValidator(_no_number), WithJsonSchema({"type": "boolean"})]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 Number = Annotated[float, BeforeValidator(_no_bool)]
-Positive = Annotated[Whole, Field(ge=1)]
-Seconds = Annotated[Number, Field(gt=0)]
-Dollars = Annotated[Number, Field(gt=0)]
-Rate = Annotated[Number, Field(ge=0)]
-Port = Annotated[Whole, Field(ge=1, le=65535)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
+Seconds = Annotated[float, Field(gt=0), BeforeValidator(_no_bool)]
+Dollars = Annotated[float, Field(gt=0), BeforeValidator(_no_bool)]
+Rate = Annotated[float, Field(ge=0), BeforeValidator(_no_bool)]
+Port = Annotated[int, Field(ge=1, le=65535), BeforeValidator(_no_bool)]
 Count = Annotated[
     int,
     BeforeValidator(_count),
     Field(ge=1),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9.]+ ?[kKmMgGbB]?$"}]}
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": "^[0-9.]+ ?[kKmMgGbB]?$", "examples": ["300M"]},
+            ]
+        }
     ),
 ]
 Listed = Annotated[tuple[Text, ...], BeforeValidator(_listed), Field(min_length=1), _listed_schema(1)]
 """One text or a list of at least one."""
 MaybeListed = Annotated[tuple[Text, ...], BeforeValidator(_listed), _listed_schema(0)]
+Origins = Annotated[tuple[Annotated[Text, AfterValidator(_origin)], ...], BeforeValidator(_listed), _listed_schema(0)]
+Networks = Annotated[tuple[Annotated[Text, AfterValidator(_network)], ...], BeforeValidator(_listed), _listed_schema(0)]
 Regex = Annotated[Text, AfterValidator(_regex)]
 Metrics = Annotated[
     Literal["open", "admin"] | int,

@@ -5,7 +5,7 @@ A later part that gives a key its behaviour deletes the key's row in `activity.p
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,9 @@ from gateway.config.fields import (
     MaybeListed,
     Metrics,
     Name,
+    Networks,
     Number,
+    Origins,
     Port,
     Positive,
     Rate,
@@ -73,9 +75,9 @@ class Gateway(Section):
     """`open`, `admin` (with the admin key) or a port of its own; default: open on loopback, admin elsewhere."""
     max_body_mb: Rate = 32
     """Largest request body, in MiB; 0: no limit."""
-    cors: MaybeListed = ()
+    cors: Origins = ()
     """Origins that browsers may call from."""
-    trusted_proxies: MaybeListed = ()
+    trusted_proxies: Networks = ()
     """Addresses or networks whose X-Forwarded-For is believed."""
     timeouts: Timeouts = Timeouts()
     """Seconds, see below."""
@@ -155,7 +157,15 @@ class Price(Section):
         return self
 
 
-class Policy(Section):
+def _policy_schema(schema: dict[str, Any]) -> None:
+    """Tell editors the short form; the key that it stands for is no part of the file."""
+    words = schema["properties"].pop("action")["anyOf"][0]["enum"]
+    whole = {**schema, "minProperties": 1}
+    schema.clear()
+    schema.update({"description": whole.pop("description"), "anyOf": [{"enum": words}, whole]})
+
+
+class Policy(Section, json_schema_extra=_policy_schema):
     """What happens to one request parameter; written as `pass`, `drop`, `reject`, `{set: v}` or `{clamp: [a, b]}`."""
 
     action: Literal["pass", "drop", "reject"] | None = None
@@ -212,9 +222,9 @@ class Task(Section):
 class Range(Section):
     """A number to compare with; both bounds are exclusive."""
 
-    over: Whole | None = Field(default=None, ge=0)
+    over: Annotated[Whole, Field(ge=0)] | None = None
     """More than this."""
-    under: Whole | None = Field(default=None, ge=1)
+    under: Positive | None = None
     """Less than this."""
 
     @model_validator(mode="after")

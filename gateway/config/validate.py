@@ -57,29 +57,22 @@ def validate(values: Mapping[str, Any], variables: Mapping[KeyPath, tuple[str, .
 
     What is wrong is taken out and the rest is checked again, so that the checks across sections still run on it.
     """
-    errors = _errors(values)
-    if not errors:
-        return Checked(Config.model_validate(values), (), ())
+    config, errors = _attempt(values)
     findings = _findings(errors, values, variables)
-    rest, pruned = copy.deepcopy(dict(values)), []
-    while errors and rest:
-        paths = [_to_prune(error, rest) for error in errors]
-        pruned += paths
-        if () in paths:
-            break
+    rest, pruned = copy.deepcopy(dict(values)) if errors else {}, set[KeyPath]()
+    while errors and not pruned >= (paths := {_to_prune(error, rest) for error in errors}):
+        pruned |= paths
         for path in paths:
             remove(rest, path)
-        rest.setdefault("version", 1)
-        errors = _errors(rest)
-    return Checked(None if errors else Config.model_validate(rest), findings, tuple(pruned))
+        config, errors = _attempt({"version": 1, **rest})
+    return Checked(config, findings, tuple(pruned))
 
 
-def _errors(values: Mapping[str, Any]) -> list[ErrorDetails]:
+def _attempt(values: Mapping[str, Any]) -> tuple[Config | None, list[ErrorDetails]]:
     try:
-        Config.model_validate(values)
+        return Config.model_validate(values), []
     except ValidationError as error:
-        return error.errors(include_url=False, include_input=False)
-    return []
+        return None, error.errors(include_url=False, include_input=False)
 
 
 def _to_prune(error: ErrorDetails, values: Any) -> KeyPath:
