@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
 
 from gateway.config.activity import activity
@@ -25,7 +26,7 @@ Unknown keys are refused. A key without a value counts as absent, and an absent 
 `${VAR:-default}` may stand in any value. "Active" says whether this version acts on a key: what is *not yet* active is
 checked all the same, and `turnout check` lists where a file uses it.
 """
-REFERENCE = {"type": "string", "pattern": r"\$\{"}
+REFERENCE = MappingProxyType({"type": "string", "pattern": r"\$\{"})
 
 
 class Part(NamedTuple):
@@ -155,7 +156,7 @@ def _open(node: Any) -> Any:
     if node.get("type") in ("integer", "number", "boolean") or "enum" in node:
         outside = {key: node[key] for key in ("description", "default") if key in node}
         inside = {key: value for key, value in node.items() if key not in ("description", "default", "title")}
-        return {"anyOf": [inside, REFERENCE], **outside}
+        return {"anyOf": [inside, dict(REFERENCE)], **outside}
     return {key: _open(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))}
 
 

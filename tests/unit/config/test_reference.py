@@ -50,3 +50,10 @@ def test_an_editor_may_be_given_a_reference_for_a_number_and_a_choice():
     assert reference in definitions["Gateway"]["properties"]["port"]["anyOf"]
     assert reference in definitions["Route"]["properties"]["sticky"]["anyOf"]
     assert definitions["Gateway"]["additionalProperties"] is False
+
+
+def test_the_yaml_of_the_guide_loads(load_text):
+    guide = (FOLDER.parent / "guides" / "configuration.md").read_text(encoding="utf-8")
+    runtime = load_text(guide.split("```yaml\n")[1].split("```")[0], {"TAOTOKEN_KEY": "k", "TURNOUT_CI_KEY": "c"})
+    assert list(runtime.models) == ["fast", "quality"]
+    assert runtime.inactive == ()

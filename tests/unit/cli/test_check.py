@@ -1,0 +1,150 @@
+"""`turnout check`: what it prints, for people and for programs, and its exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gateway.cli.check import check
+
+TEXT = """\
+version: 1
+upstreams:
+  up: {base_url: "https://taotoken.net/api", api_key: "${UP_KEY}", optional: true}
+  own: {engine: {checkpoint: ckpt, port: 8100, replicas: 2}}
+models:
+  fast: {upstream: up, model: m, price: {input: 1, output: 2}}
+  quality: {upstream: own, model: q}
+  spare: {upstream: own, model: s, context: 1000}
+routes:
+  auto:
+    default: fast
+    fallback: [quality]
+    rules: [{name: long, when: {prompt_tokens: {over: 9}}, to: quality}]
+"""
+
+
+class Checked:
+    """One run of the command over a text."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "routing.yaml"
+
+    def __call__(self, text: str, *, as_json: bool = False, terminal: bool = False, **environ: str) -> tuple[int, str]:
+        self.file.write_text(text)
+        output = io.StringIO()
+        console = Console(file=output, force_terminal=terminal, width=200, highlight=False)
+        code = check(self.file, as_json, environ=environ, console=console)
+        return code, output.getvalue()
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Checked:
+    (tmp_path / "ckpt").mkdir()
+    return Checked(tmp_path)
+
+
+def test_a_good_file_piped_is_plain_lines(checked):
+    code, text = checked(TEXT)
+    assert code == 0
+    url = "https://taotoken.net/api/v1"
+    address = "engine http://127.0.0.1:8100/v1 and 1 more"
+    assert text.splitlines()[:5] == [
+        f"route  order     model    upstream  {'address'.ljust(len(address))}  status",
+        f"auto   rule      quality  own       {address}  ready",
+        f"auto   default   fast     up        {url.ljust(len(address))}  off: UP_KEY is not set",
+        f"auto   fallback  quality  own       {address}  ready",
+        f"       by name   spare    own       {address}  ready",
+    ]
+    assert "\x1b" not in text
+
+
+def test_with_its_key_the_upstream_is_ready_and_the_key_is_not_shown(checked):
+    code, text = checked(TEXT, UP_KEY="s3cr3t\n")
+    assert code == 0
+    assert "off:" not in text
+    assert "upstreams.up.api_key: white space around the key was removed" in text
+    assert "s3cr3t" not in text
+
+
+def test_a_checkpoint_that_is_not_there(checked, tmp_path):
+    assert f"no checkpoint at {tmp_path / 'none'}" in checked(TEXT.replace("ckpt", "none"))[1]
+
+
+def test_notices_and_what_is_not_active_yet_carry_file_and_line(checked):
+    lines = [line.strip() for line in checked(TEXT)[1].splitlines()]
+    notices, inactive = lines.index("notices"), lines.index("not active yet")
+    assert (
+        f"{checked.file}:3: upstreams.up.base_url: resolved to https://taotoken.net/api/v1" in lines[notices:inactive]
+    )
+    assert all(line.endswith(": not active yet") for line in lines[inactive + 1 : lines.index("", inactive)])
+
+
+def test_on_a_terminal_it_is_a_coloured_table(checked):
+    code, text = checked(TEXT, terminal=True)
+    assert code == 0
+    assert "┃" in text
+    assert "\x1b[32mready" in text
+
+
+def test_problems_are_told_with_file_and_line_and_exit_code_2(checked):
+    code, text = checked(
+        TEXT.replace("default: fast", "default: fats").replace("upstream: own, model: s", "upstream: up")
+    )
+    assert code == 2
+    assert text.splitlines() == [
+        f"{checked.file}:8: models.spare.model: is required",
+        f'{checked.file}:11: routes.auto.default: no model is called "fats", did you mean "fast"?',
+        f"{checked.file}: 2 problems, nothing was loaded",
+    ]
+
+
+def test_problems_are_red_on_a_terminal(checked):
+    assert "\x1b[31m" in checked("version: 1", terminal=True)[1]
+
+
+def test_a_missing_file(tmp_path):
+    output = io.StringIO()
+    assert check(tmp_path / "none.yaml", False, environ={}, console=Console(file=output, width=500)) == 2
+    assert "`turnout init` writes one" in output.getvalue()
+
+
+def test_the_report_for_programs(checked):
+    code, text = checked(TEXT, as_json=True)
+    document = json.loads(text)
+    assert code == 0
+    assert (document["ok"], document["problems"], document["open_to_all"]) == (True, [], True)
+    assert document["upstreams"][0] == {
+        "name": "up",
+        "addresses": ["https://taotoken.net/api/v1"],
+        "engine": False,
+        "proxy": False,
+        "status": "off: UP_KEY is not set",
+    }
+    assert document["models"][2] == {"name": "spare", "upstream": "own", "ids": ["s"], "context": 1000}
+    assert document["routes"] == [
+        {"name": "auto", "rules": [{"name": "long", "to": "quality"}], "default": "fast", "fallback": ["quality"]}
+    ]
+    assert {"where", "text"} == set(document["notices"][0])
+
+
+def test_problems_for_programs(checked):
+    code, text = checked(TEXT.replace("upstream: up", "upstraem: up"), as_json=True, terminal=True)
+    assert code == 2
+    assert json.loads(text) == {
+        "file": str(checked.file),
+        "ok": False,
+        "problems": [
+            {
+                "file": str(checked.file),
+                "line": 6,
+                "path": "models.fast.upstraem",
+                "message": "unknown key",
+                "suggestion": 'did you mean "upstream"?',
+            }
+        ],
+    }
