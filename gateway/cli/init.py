@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -75,11 +76,14 @@ def init(
     ask: Ask | None = None,
     console: Console | None = None,
 ) -> int:
-    """Write `path` and, where a key is given, the `.env` beside it. Returns 0, or 2 where nothing was written."""
+    """Write `path` and, where a key is given, the `.env` beside it. Returns 0, or 2 with the reason printed.
+
+    What is not given is asked for, where there is a terminal to ask on.
+    """
     console = console or Console(highlight=False, soft_wrap=True)
     if path.exists() and not force:
         return _refuse(console, f"{path} exists; --force replaces it")
-    if interactive:
+    if interactive and (ask or sys.stdin.isatty()):
         ask = ask or _prompt(console)
         taotoken_key = ask("TaoToken key (empty: none)", True) if taotoken_key is None else taotoken_key
         checkpoint = ask("Folder of your checkpoint (empty: none)", False) if checkpoint is None else checkpoint

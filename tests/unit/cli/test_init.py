@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,12 @@ def test_the_text_explains_itself_and_has_no_traces_of_its_template(checkpoint):
     text = render(checkpoint)
     assert "{{" not in text
     assert text.count("#") > 8
+
+
+def test_without_a_terminal_nothing_is_asked(tmp_path):
+    program = "import sys, pathlib; from gateway.cli.init import init; "
+    program += "sys.exit(init(pathlib.Path(sys.argv[1]), None, None, False, True, environ={}))"
+    command = [sys.executable, "-c", program, str(tmp_path / "r.yaml")]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(load(tmp_path / "r.yaml", {}).upstreams) == ["taotoken"]
