@@ -10,8 +10,12 @@ from gateway.call import Body, Endpoint
 from gateway.errors import GatewayError
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_MEMBER = re.compile(rb'[ \t\r\n]*"((?:[^"\\]|\\.)*)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
-_SPACE = re.compile(rb"[ \t\r\n]*")
+_MEMBER = re.compile(rb'[ \t\r\n]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+"""A key and its colon. Possessive: what a long key takes is neither remembered nor tried again."""
+_END = re.compile(rb"[ \t\r\n]*[,}]")
+_MAX_FIELDS = 1000
+_SHOWN = 100
+"""Characters of a name that an answer repeats."""
 
 
 class _StreamOptions(msgspec.Struct):
@@ -59,30 +63,36 @@ def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _walk(raw: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]]:
-    """Follow the members through the text. The decoder keeps the last of repeated keys, so the first member that does
-    not stand where it should is a repeated one."""
+    """Follow the members through the text. The decoder keeps the first place and the last value of repeated keys, so
+    the first member that does not stand where it should is a repeated one."""
+    if len(fields) > _MAX_FIELDS:
+        raise _refusal(f"The request body has more than {_MAX_FIELDS} fields.")
     spans: dict[str, tuple[int, int]] = {}
     at = raw.index(b"{") + 1
     for key, value in fields.items():
         member = _MEMBER.match(raw, at)
-        view = memoryview(value)
-        if member is None or not _same_key(member[1], key) or not raw.startswith(view, member.end()):
-            raise _repeated(member, key)
-        end = member.end() + view.nbytes
-        spans[key] = (member.end(), end)
-        at = _SPACE.match(raw, end).end() + 1  # type: ignore[union-attr]
-    if fields and raw[at - 1 : at] != b"}":
-        raise _repeated(_MEMBER.match(raw, at), "")
+        if member is None or _key(member[1]) != key:
+            raise _repeated(raw, at)
+        start = member.end()
+        end = start + memoryview(value).nbytes
+        after = _END.match(raw, end)
+        if after is None or not raw.startswith(value, start):
+            raise _repeated(raw, at)
+        spans[key] = (start, end)
+        at = after.end()
+    if fields and raw[at - 1 : at] == b",":
+        raise _repeated(raw, at)
     return spans
 
 
-def _same_key(token: bytes, key: str) -> bool:
-    return (msgspec.json.decode(b'"%b"' % token) if b"\\" in token else token.decode()) == key
+def _key(token: bytes) -> str:
+    return msgspec.json.decode(b'"%b"' % token, type=str) if b"\\" in token else token.decode()
 
 
-def _repeated(member: re.Match[bytes] | None, key: str) -> GatewayError:
-    name = member[1].decode() if member else key
-    return _refusal(f"A field is given twice in the request body, at or before '{name}'.", name)
+def _repeated(raw: bytes, at: int) -> GatewayError:
+    member = _MEMBER.match(raw, at)
+    name = _key(member[1])[:_SHOWN] if member else ""
+    return _refusal(f"The field '{name}' is given twice in the request body.", name)
 
 
 def _text(raw: bytes, spans: dict[str, tuple[int, int]], name: str) -> str:
