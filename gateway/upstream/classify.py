@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import UpstreamFailure
+from gateway.errors import CAUSES, UpstreamFailure
 
 _MAX_RETRY_AFTER = 86400.0
-_SHOWN = 300
-"""Characters of an upstream's own words that a message may quote."""
+_CODE = re.compile(r"(?![0-9]+$)[\w.:-]{1,64}", re.ASCII)
+"""A code that a message may name; a number only repeats the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,13 @@ TABLE: tuple[Row, ...] = (
     Row(
         "context_overflow",
         codes=frozenset({"context_length_exceeded"}),
-        words=_words("maximum context length", "context window", "prompt is too long", "reduce the length of the"),
+        words=_words(
+            "context (length|window|size)",
+            "maximum model length",
+            "model token limit",
+            "prompt is too long",
+            "reduce the length of the",
+        ),
     ),
     Row(
         "content_blocked",
@@ -93,32 +99,45 @@ TABLE: tuple[Row, ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What an error body says, whatever its shape."""
+
+    fields: Mapping[str, Any]
+    """The error object itself; empty: the body is none."""
+    wrapped: bool
+    """It came as OpenAI has it: an object with a text `message`, below `error`."""
+    code: str
+    message: str
+
+
 def refusal(status: int, headers: Mapping[bytes, bytes], body: bytes) -> UpstreamFailure:
     """The failure that a non-2xx answer stands for."""
     if status < 400:
         return UpstreamFailure("bad_response", f"HTTP {status}, which is no answer (redirects are not followed)")
-    fields = _error_fields(body)
-    code, message = _code(fields), _message(fields)
-    cause = next(row.cause for row in TABLE if row.fits(status, code, message))
+    said = _read(body)
+    cause = _cause(status, said)
     return UpstreamFailure(
         cause,
-        _detail(status, code, message),
+        f"HTTP {status}{_code_of(said)}",
         status=status,
         retry_after=retry_after(headers),
-        body=_public(body, fields, cause, message),
+        body=_public(body, said, cause) if status < 500 else None,
     )
 
 
 def embedded(failure: UpstreamFailure) -> UpstreamFailure:
     """The failure that an error inside a 200 answer stands for; a numeric `code` in it is its status."""
-    fields = _error_fields(failure.body or b"")
-    code, message = _code(fields), _message(fields)
-    status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 0
-    cause = next((row.cause for row in TABLE if row.fits(status, code, message)), "bad_response")
-    detail = f"an error inside a 200 answer: {_quote(message) or code or 'without a message'}"
-    return UpstreamFailure(
-        cause, detail, status=status or None, body=_public(failure.body or b"", fields, cause, message)
-    )
+    body = failure.body or b""
+    said = _read(body)
+    status = int(said.code) if re.fullmatch("[45][0-9][0-9]", said.code) else None
+    cause = _cause(status or 0, said)
+    detail = f"an error inside a 200 answer{f': HTTP {status}' if status else _code_of(said)}"
+    return UpstreamFailure(cause, detail, status=status, body=_public(body, said, cause))
+
+
+def _cause(status: int, said: _Said) -> str:
+    return next((row.cause for row in TABLE if row.fits(status, said.code, said.message)), "bad_response")
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
@@ -140,50 +159,48 @@ def _number(value: bytes) -> float | None:
     return float(value) if re.fullmatch(rb"\d{1,12}(\.\d{1,6})?", value.strip()) else None
 
 
-def _error_fields(body: bytes) -> dict[str, Any]:
+def _read(body: bytes) -> _Said:
     """The error object of any known shape: `{"error": {...}}`, `{"error": "..."}`, `{"detail": ...}`, a bare object."""
     try:
         parsed = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return {}
+        return _Said({}, False, "", "")
     inner = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
-    return inner if isinstance(inner, dict) else {"message": inner}
+    fields = inner if isinstance(inner, dict) else {"message": inner}
+    wrapped = inner is not parsed and inner is fields and isinstance(fields.get("message"), str)
+    return _Said(fields, wrapped, _code(fields), _message(fields))
 
 
-def _code(fields: dict[str, Any]) -> str:
-    code = fields.get("code")
-    return str(code if code not in (None, "") else fields.get("type", ""))
+def _code(fields: Mapping[str, Any]) -> str:
+    """The code as text; `type` stands in for a missing one."""
+    code, kind = fields.get("code"), fields.get("type")
+    if isinstance(code, int) and 0 <= code < 1_000_000:
+        return str(code)
+    return code if isinstance(code, str) and code else kind if isinstance(kind, str) else ""
 
 
-def _message(fields: dict[str, Any]) -> str:
+def _message(fields: Mapping[str, Any]) -> str:
     message = next((fields[k] for k in ("message", "detail", "msg") if fields.get(k)), "")
     return message if isinstance(message, str) else msgspec.json.encode(message).decode()
 
 
-def _quote(message: str) -> str:
-    text = " ".join(message.split())
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+def _code_of(said: _Said) -> str:
+    """The code, for people. An upstream's other words stay out of messages and logs: they may hold prompts or keys."""
+    return f" ({said.code})" if _CODE.fullmatch(said.code) else ""
 
 
-def _detail(status: int, code: str, message: str) -> str:
-    """For a 4xx the upstream's words help; those of a 5xx may hold its insides, and those on auth our key."""
-    said = _quote(message) if status < 500 and status not in (401, 403) else ""
-    return f"HTTP {status}" + (f" ({code})" if code and not code.isdigit() else "") + (f": {said}" if said else "")
-
-
-def _public(body: bytes, fields: dict[str, Any], cause: str, message: str) -> bytes | None:
+def _public(body: bytes, said: _Said, cause: str) -> bytes | None:
     """The error as the caller may see it: the upstream's own bytes where they already are an OpenAI error."""
-    if not fields:
+    if not said.fields or not CAUSES[cause].shown:
         return None
+    fields = said.fields
     overflow = cause == "context_overflow"
-    own = isinstance(fields.get("message"), str) and body.lstrip().startswith(b'{"error"')
-    if own and not (overflow and fields.get("code") != "context_length_exceeded"):
+    if said.wrapped and not (overflow and said.code != "context_length_exceeded"):
         return body
-    code = "context_length_exceeded" if overflow else fields.get("code")
     error = {
-        "message": message or "The upstream gave no reason.",
+        "message": said.message or "The upstream gave no reason.",
         "type": fields.get("type") if isinstance(fields.get("type"), str) else "invalid_request_error",
         "param": fields.get("param"),
-        "code": code,
+        "code": "context_length_exceeded" if overflow else fields.get("code"),
     }
     return msgspec.json.encode({"error": error})
