@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -11,7 +12,8 @@ from gateway.call import Call
 from gateway.config.runtime import Model, Target
 
 _PASSED = (b"traceparent", b"tracestate", b"openai-beta")
-"""The only request headers of a caller that an upstream sees."""
+"""The only request headers of a caller that an upstream sees, where their values are sane."""
+_SANE = re.compile(rb"[\t -~]{1,1024}")
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -35,7 +37,8 @@ def head(target: Target, path: str, api_key: str | None) -> bytes:
 def complete(fixed: bytes, call: Call, length: int) -> bytes:
     """The whole request head: the fixed part, then what differs from call to call."""
     accept = b"text/event-stream" if call.body.stream else b"application/json"
-    passed = b"".join(b"%b: %b\r\n" % (name, call.headers[name]) for name in _PASSED if name in call.headers)
+    given = [(name, call.headers[name]) for name in _PASSED if name in call.headers]
+    passed = b"".join(b"%b: %b\r\n" % (name, value) for name, value in given if _SANE.fullmatch(value))
     return b"%baccept: %b\r\nx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n" % (
         fixed,
         accept,
