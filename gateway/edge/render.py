@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import uuid
+from collections.abc import Mapping
 
 import msgspec
 
@@ -10,6 +13,15 @@ from gateway.call import Call, Headers
 from gateway.errors import GatewayError
 
 _encode = msgspec.json.encode
+_WAIT = 1.0
+"""Seconds to wait after a 429 or 503 whose end nobody knows."""
+_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
+
+
+def request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's own id if it is short and plain, else a new one."""
+    sent = headers.get(b"x-request-id", b"")
+    return sent.decode() if _ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
 
 
 def error_body(error: GatewayError) -> bytes:
@@ -29,9 +41,12 @@ def error_event(error: GatewayError) -> bytes:
 def error_headers(error: GatewayError) -> Headers:
     """Status-dependent headers. Own waiting times are whole seconds of at least one."""
     headers: Headers = []
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
-        headers.append((b"retry-after-ms", b"%d" % max(1, math.ceil(error.retry_after * 1000))))
+    wait = error.retry_after
+    if wait is None and error.status in (429, 503):
+        wait = _WAIT
+    if wait is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(wait))))
+        headers.append((b"retry-after-ms", b"%d" % max(1, math.ceil(wait * 1000))))
     if error.should_retry is not None:
         headers.append((b"x-should-retry", b"true" if error.should_retry else b"false"))
     return headers

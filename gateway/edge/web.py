@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.call import ENDPOINTS, Caller
 from gateway.config.network import is_loopback
 from gateway.config.runtime import Runtime
-from gateway.edge.render import error_body, error_headers
+from gateway.edge.render import error_body, error_headers, request_id
 from gateway.errors import GatewayError
 
 
@@ -36,12 +37,30 @@ class Served(Protocol):
 
 def mount(web: FastAPI, gateway: Served) -> None:
     """Add the routes. Access is checked in each of them, never by path."""
+    web.add_middleware(_Identified)
+    web.router.redirect_slashes = False  # a redirect would name the caller's Host and come before the check of the key
     for prefix in ("/v1", "/api/v1"):
         _models(web, gateway, prefix)
     _health(web, gateway)
     _metrics(web, gateway)
     _errors(web, gateway)
     _describe(web)
+
+
+class _Identified:
+    """Every answer carries the request's id."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def identified(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                own = request_id(dict(scope["headers"])).encode()
+                message["headers"] = [*message["headers"], (b"x-request-id", own)]
+            await send(message)
+
+        await self._app(scope, receive, identified)
 
 
 def _headers(request: Request) -> Mapping[bytes, bytes]:
@@ -101,11 +120,18 @@ def _errors(web: FastAPI, gateway: Served) -> None:
         headers = {k.decode(): v.decode() for k, v in error_headers(error)}
         return Response(error_body(error), error.status, headers, "application/json")
 
+    @web.exception_handler(Exception)
+    async def failed(request: Request, fault: Exception) -> Response:
+        return await refused(request, GatewayError("internal_error", "The gateway failed on this request."))
+
     @web.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         path, method = request.scope["path"], request.method
-        if error.status_code == 405 or any(path in (f"/v1{e.path}", f"/api/v1{e.path}") for e in ENDPOINTS.values()):
-            return await refused(request, GatewayError("method_not_allowed", f"{method} is not answered at this path."))
+        allowed = (error.headers or {}).get("Allow") or ("POST" if path in _INFERENCE else None)
+        if allowed is not None:
+            answer = await refused(request, GatewayError("method_not_allowed", f"This path answers {allowed} only."))
+            answer.headers["allow"] = allowed
+            return answer
         try:
             gateway.identify(_headers(request))
         except GatewayError as refusal:
@@ -113,6 +139,7 @@ def _errors(web: FastAPI, gateway: Served) -> None:
         return await refused(request, GatewayError("unknown_path", _mistake(method, path)))
 
 
+_INFERENCE = frozenset(prefix + e.path for e in ENDPOINTS.values() for prefix in ("/v1", "/api/v1"))
 _DOUBLED = re.compile(r"(/chat/completions|/completions|/embeddings)\1$")
 
 
