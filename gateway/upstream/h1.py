@@ -23,6 +23,9 @@ LINGER = 1.0
 """Seconds that the rest of an answer may take once nobody needs it, for the connection to be kept."""
 
 _BODILESS = (204, 304)
+_PLAIN = (b"", b"identity")
+_ZIPPED = (b"gzip", b"x-gzip", b"deflate")
+"""Undone although never asked for."""
 
 
 class Connection(asyncio.Protocol):
@@ -90,10 +93,7 @@ class Connection(asyncio.Protocol):
             await self._wait(deadline, "no more of the answer")
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
-        self._buffered = 0
-        if self._paused:
-            self._paused = False
-            self._transport.resume_reading()
+        self._resume()
         return data
 
     def close(self, almost_over: bool = False) -> None:
@@ -102,11 +102,10 @@ class Connection(asyncio.Protocol):
         if not self._busy or self._draining is not None:
             return
         self._chunks.clear()
+        self._resume()  # a paused connection would neither answer its next request nor show that its peer has gone
         if self._complete or not (almost_over and self.alive):
             self._finish()
             return
-        if self._paused:
-            self._transport.resume_reading()
         self._draining = asyncio.get_running_loop().call_later(LINGER, self._finish)
 
     def gone(self) -> None:
@@ -139,6 +138,16 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _fail(self, why: str) -> None:
+        self._failure = self._failure or why
+        self.abort()
+
+    def _resume(self) -> None:
+        self._buffered = 0
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
     def _finish(self) -> None:
         """Nobody reads this answer any more: the one place where the connection goes back or away."""
         if not self._busy:
@@ -164,13 +173,14 @@ class Connection(asyncio.Protocol):
             self.abort()  # an idle connection has nothing to say
             return
         self.answered = True
-        if not self._head_done:
-            self._head_size += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._failure = "bytes that are not HTTP"
-            self.abort()
+            self._fail("bytes that are not HTTP")
+        if not self._head_done:  # only now: what came along with the head's end is body
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD:
+                self._fail("headers of unreasonable size")
         if self._buffered > HIGH_WATER and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -189,11 +199,6 @@ class Connection(asyncio.Protocol):
     # -- httptools callbacks
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_size += len(name) + len(value)
-        if self._head_size > MAX_HEAD:
-            self._failure = "headers of unreasonable size"
-            self.abort()
-            return
         self.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
@@ -223,39 +228,55 @@ class Connection(asyncio.Protocol):
 
 
 class Answering:
-    """The answer on a connection, as the relay reads it (`call.Incoming`)."""
+    """The answer on a connection, as the relay reads it (`call.Incoming`).
+
+    Once its end has been read, or it is closed, the connection is another call's: it is let go of at that moment.
+    """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self._connection: Connection | None = connection
         self.status = connection.status
         self.headers = connection.headers
-        self._unzip = _decompressor(self.headers.get(b"content-encoding", b""))
-        self._zipped = b""
+        self._encoding = self.headers.get(b"content-encoding", b"").strip().lower()
+        self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 32) if self._encoding in _ZIPPED else None
+        self._begun = False
 
     async def read(self, deadline: float) -> bytes:
         """See `call.Incoming`."""
-        if self._unzip is None:
-            return await self._connection.read(deadline)
-        while True:
-            data = self._zipped or await self._connection.read(deadline)
+        if self._unzip is not None:
+            return await self._read_zipped(self._unzip, deadline)
+        if self._encoding not in _PLAIN:
+            raise UpstreamFailure("bad_response", "a content-encoding that was not asked for")
+        return await self._read(deadline)
+
+    async def _read(self, deadline: float) -> bytes:
+        if self._connection is None:
+            return b""
+        data = await self._connection.read(deadline)
+        if not data:
+            self._connection = None
+        return data
+
+    async def _read_zipped(self, unzip: Any, deadline: float) -> bytes:
+        """Not more than `HIGH_WATER` bytes at a time, however much a few of the upstream's bytes stand for."""
+        plain = b""
+        while not plain and not unzip.eof:
+            data = unzip.unconsumed_tail or await self._read(deadline)
+            self._begun = self._begun or bool(data)
             try:
-                plain: bytes = self._unzip.decompress(data, HIGH_WATER) if data else self._unzip.flush()
+                plain = unzip.decompress(data, HIGH_WATER)
             except zlib.error:
                 raise UpstreamFailure("bad_response", "broken compression") from None
-            self._zipped = self._unzip.unconsumed_tail
-            if plain or not data:
-                return plain
+            if not data and not plain:
+                if not self._begun:
+                    return b""
+                raise UpstreamFailure("cut", "the compressed answer ended too soon")
+        if not plain:
+            self.close(almost_over=True)
+        return plain
 
     def close(self, almost_over: bool = False) -> None:
         """See `call.Incoming`."""
-        self._connection.close(almost_over)
-
-
-def _decompressor(encoding: bytes) -> Any:
-    """Undoes a content-encoding that was never asked for; None where there is none."""
-    name = encoding.strip().lower()
-    if name in (b"", b"identity"):
-        return None
-    if name in (b"gzip", b"x-gzip", b"deflate"):
-        return zlib.decompressobj(zlib.MAX_WBITS | 32)
-    raise UpstreamFailure("bad_response", "a content-encoding that was not asked for")
+        if self._connection is not None:
+            self._connection.close(almost_over)
+            self._connection = None
