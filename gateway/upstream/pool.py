@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -168,7 +170,9 @@ def _why(error: OSError) -> str:
         return f"the TLS certificate was refused ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or 'handshake'})"
-    return error.strerror or type(error).__name__
+    if isinstance(error, socket.gaierror):
+        return "the host name is not known"
+    return os.strerror(error.errno) if error.errno else "no connection"
 
 
 class Pools:
