@@ -14,6 +14,8 @@ from gateway.relay.sse import EventTooLong, Framer, data_of
 CAP = 16 * 1024 * 1024
 """Bytes that one unfinished event, all held events, or a whole answer still unjudged may take."""
 
+_BLANK = 64 * 1024
+"""Bytes of blanks and line ends that may come before a stream."""
 _DONE = b"data: [DONE]\n\n"
 _USAGE = frozenset({"usage"})
 
@@ -21,8 +23,11 @@ _USAGE = frozenset({"usage"})
 async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
     """More of the answer; the wait for it is not the gateway's own time."""
     asked = clock.now()
+    deadline = min(deadline, call.deadline)
+    if asked >= deadline:  # an upstream that never pauses is late as well
+        raise UpstreamFailure("timeout", "no end of the answer in time")
     try:
-        return await response.read(min(deadline, call.deadline))
+        return await response.read(deadline)
     finally:
         call.waited += clock.now() - asked
 
@@ -116,7 +121,7 @@ class Stream:
         data = b""
         while not data.lstrip():
             more = await _read(self._call, self._response, self._first_event)
-            if not more:
+            if not more or len(data) > _BLANK:
                 raise UpstreamFailure("bad_response", "an empty answer")
             data += more
         start = data.lstrip()[:1]
@@ -142,8 +147,8 @@ class Stream:
         try:
             data = await _read(self._call, self._response, clock.now() + idle)
         except UpstreamFailure as failure:
-            return self._break_off(failure)
-        return self._take(data) if data else self._end()
+            return self._end(failure)
+        return self._take(data) if data else self._end(UpstreamFailure("cut", "the stream ended before the answer did"))
 
     def close(self) -> None:
         self._response.close(almost_over=self.over and self.failure is None)
@@ -190,14 +195,14 @@ class Stream:
         if call.first_token is None:
             call.first_token = call.last_token
 
-    def _end(self) -> bytes:
-        """The upstream closed without `[DONE]`."""
+    def _end(self, failure: UpstreamFailure) -> bytes:
+        """Nothing more will come, and there was no `[DONE]`: the answer is whole if all its choices have finished."""
         rest = self._framer.rest()
         complete = len(self._finished) >= _choices(self._call)
         if rest and events.read(rest + b"\n\n").done:
             rest = b""
         if rest or not complete:
-            return self._break_off(UpstreamFailure("cut", "the stream ended before the answer did"))
+            return self._break_off(failure)
         self.over = True
         return _DONE
 

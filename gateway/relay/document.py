@@ -35,6 +35,8 @@ def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
         raise UpstreamFailure("bad_response", "a web page instead of an answer" if start else "an empty answer")
     try:
         document = _document(body)
+    except msgspec.ValidationError:
+        raise UpstreamFailure("bad_response", "JSON, but no object") from None
     except (msgspec.DecodeError, RecursionError):
         return None
     if bytes(document.error) not in _NOTHING:
