@@ -17,7 +17,8 @@ import msgspec
 
 from gateway.errors import CAUSES, UpstreamFailure
 
-_MAX_RETRY_AFTER = 86400.0
+_MAX_RETRY_AFTER = 31 * 86400.0
+"""Longer waits are no statement worth passing on."""
 _CODE = re.compile(r"(?![0-9]+$)[\w.:-]{1,64}", re.ASCII)
 """A code that a message may name; a number only repeats the status."""
 

@@ -1,0 +1,91 @@
+"""C37: how long to wait, as the upstream said it; with another model at hand nobody waits."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.fakes import Upstream, error
+from tests.harness import config_for
+from tests.wire.calls import STREAM, errors_of
+
+SAID: dict[str, tuple[int, dict[str, str], str, str]] = {
+    "seconds": (429, {"retry-after": "30"}, "30", "30000"),
+    "milliseconds": (429, {"retry-after-ms": "1500"}, "2", "1500"),
+    "both": (429, {"retry-after": "2", "retry-after-ms": "1500"}, "2", "1500"),
+    "fraction": (429, {"retry-after": "0.2"}, "1", "200"),
+    "days": (429, {"retry-after": "287441"}, "287441", "287441000"),
+    "503": (503, {"retry-after": "7"}, "7", "7000"),
+}
+
+
+@pytest.mark.parametrize(("status", "headers", "seconds", "milliseconds"), SAID.values(), ids=SAID)
+async def test_c37_the_upstreams_time_is_passed_on(
+    upstream: Upstream, gateway: StartGateway, status: int, headers: dict[str, str], seconds: str, milliseconds: str
+) -> None:
+    upstream.script(error(status, "slow down", headers=headers), times=2)
+    gw = await gateway(upstream)
+    for fields in (STREAM, {}):
+        answered = await gw.chat(**fields)
+        assert answered.status == status
+        assert (answered.header("retry-after"), answered.header("retry-after-ms")) == (seconds, milliseconds)
+    assert upstream.count() == 2
+
+
+async def test_c37_a_date(upstream: Upstream, gateway: StartGateway) -> None:
+    date = email.utils.formatdate(time.time() + 100, usegmt=True)
+    upstream.script(error(429, headers={"retry-after": date}))
+    gw = await gateway(upstream)
+    assert 60 < int((await gw.chat()).header("retry-after") or 0) <= 101
+
+
+async def test_c37_a_date_that_has_passed(upstream: Upstream, gateway: StartGateway) -> None:
+    upstream.script(error(429, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}))
+    gw = await gateway(upstream)
+    assert (await gw.chat()).header("retry-after") == "1"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("said", [None, "soon", "-5", "1e9", "", "٣", "9" * 30])
+async def test_c37_nothing_usable(upstream: Upstream, gateway: StartGateway, status: int, said: str | None) -> None:
+    """Both headers are on every 429 and 503: whole seconds of at least one, and the same in milliseconds."""
+    headers = {} if said is None else {"retry-after": said.encode().decode("latin-1")}
+    upstream.script(error(status, headers=headers))
+    gw = await gateway(upstream)
+    answered = await gw.chat(**STREAM)
+    assert answered.status == status
+    seconds, milliseconds = answered.header("retry-after") or "", answered.header("retry-after-ms") or ""
+    assert 1 <= int(seconds) <= 60
+    assert int(milliseconds) == int(seconds) * 1000
+
+
+async def test_c37_another_model_answers_at_once(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:
+    upstream.script(error(429, headers={"retry-after": "3600"}), times=2)
+    gw = await gateway(config_for(upstream, second))
+    for fields in (STREAM, {}):
+        answered = await gw.chat(**fields)
+        assert (answered.status, answered.header("x-turnout-upstream")) == (200, "u1")
+        assert answered.header("retry-after") is None
+
+
+async def test_c37_the_last_models_time_counts(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:
+    upstream.script(error(429, headers={"retry-after": "3600"}))
+    second.script(error(429, headers={"retry-after": "5"}))
+    gw = await gateway(config_for(upstream, second))
+    assert (await gw.chat()).header("retry-after") == "5"
+
+
+async def test_c37_whose_limit_it_was(upstream: Upstream, gateway: StartGateway) -> None:
+    """The upstream's own error is shown as it is; its `x-ratelimit-*` are not taken for the gateway's."""
+    limits = {"retry-after": "5", "x-ratelimit-remaining-requests": "0", "x-should-retry": "false"}
+    refusal = error(429, "slow down", type="requests", code="rate_limit_exceeded", headers=limits)
+    upstream.script(refusal)
+    gw = await gateway(upstream)
+    answered = await gw.chat()
+    assert answered.body == refusal.body
+    assert answered.header("x-ratelimit-remaining-requests") is None
+    assert gw.calls()[0]["outcome"] == "upstream_rate_limited"
+    assert errors_of(b"data: " + answered.body + b"\n\n")[0]["code"] == "rate_limit_exceeded"
