@@ -19,7 +19,7 @@ from tests.fakes.wire import Headers, find_header, header_pairs, render_head
 if TYPE_CHECKING:
     from tests.fakes.upstream import Exchange
 
-Step = Callable[["Exchange"], Awaitable[None]]
+Step = Callable[["Exchange"], Awaitable[object]]
 Framing = Literal["length", "chunked", "close"]
 
 
