@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gateway import __version__
 
@@ -76,7 +77,19 @@ def serve(
     raise typer.Exit(run(config, host, port, workers))
 
 
-@app.command()
+class _BarePrint(TyperCommand):
+    """`--print` alone means `--print exec`: the parser below knows no option with an optional value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See the base class."""
+        for place, word in enumerate(args):
+            if word == "--print" and args[place + 1 : place + 2] not in (["exec"], ["kubernetes"], ["ray"]):
+                args = [*args[: place + 1], "exec", *args[place + 1 :]]
+                break
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_BarePrint)
 def engine(
     name: Annotated[str, typer.Argument(help="The upstream whose engine to run.")],
     config: Config = _DEFAULT,

@@ -69,21 +69,21 @@ Turnout is ready at http://{address}/v1 (model names: {names})
 
 A plain answer:
 
-  curl http://{address}/v1/chat/completions -H 'content-type: application/json' {key_header}\\
-    -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
+curl http://{address}/v1/chat/completions -H 'content-type: application/json' {key_header}\\
+  -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
 
 A stream:
 
-  curl -N http://{address}/v1/chat/completions -H 'content-type: application/json' {key_header}\\
-    -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "{question}"}}]}}'
+curl -N http://{address}/v1/chat/completions -H 'content-type: application/json' {key_header}\\
+  -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "{question}"}}]}}'
 
-The OpenAI SDK:
+The OpenAI SDK (.venv/bin/python has it):
 
-  from openai import OpenAI
-  client = OpenAI(base_url="http://{address}/v1", api_key="{key}")
-  messages = [{{"role": "user", "content": "{question}"}}]
-  for chunk in client.chat.completions.create(model="{model}", messages=messages, stream=True):
-      print(chunk.choices[0].delta.content or "" if chunk.choices else "", end="", flush=True)
+from openai import OpenAI
+client = OpenAI(base_url="http://{address}/v1", api_key="{key}")
+messages = [{{"role": "user", "content": "{question}"}}]
+for chunk in client.chat.completions.create(model="{model}", messages=messages, stream=True):
+    print(chunk.choices[0].delta.content or "" if chunk.choices else "", end="", flush=True)
 
 Stop with Ctrl-C. Next: README.md, `turnout check`, docs/guides/configuration.md
 """

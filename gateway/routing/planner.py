@@ -64,7 +64,9 @@ class Planner:
             return Plan(route, rule, tuple(chosen), tuple(skipped))
         why = "; ".join(f"{model}: {reason}" for model, reason in skipped)
         if all(endpoint not in a.model.upstream.speaks for a in attempts):
-            raise GatewayError("invalid_request", f"'{route}' cannot answer {endpoint} requests ({why}).", param="model")
+            raise GatewayError(
+                "invalid_request", f"'{route}' cannot answer {endpoint} requests ({why}).", param="model"
+            )
         raise GatewayError("no_healthy_model", f"No model of '{route}' can be used now ({why}).", retry_after=10)
 
     def _allowed(self, call: Call, name: str) -> None:

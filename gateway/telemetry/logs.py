@@ -11,7 +11,6 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from gateway import clock
 from gateway.call import Call
 
 _MAX_LINES = 20_000
