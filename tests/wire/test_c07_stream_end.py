@@ -92,20 +92,25 @@ async def test_c07_a_cut_answer_ends_with_one_error_event(
     assert (await gw.metrics()).total("turnout_requests_total", outcome=line["outcome"]) == 1
 
 
-@pytest.mark.parametrize(
-    "events",
-    [[], [chunk("", "assistant")], [DONE], [chunk("", "assistant"), DONE], [b": a\n\n"], [b"\n\n"], [b"gibberish"]],
-    ids=["nothing", "a role", "[DONE]", "a role, [DONE]", "a comment", "blanks", "no event"],
-)
-@pytest.mark.parametrize("framing", ["chunked", "close"])
-async def test_c07_an_answer_of_nothing_is_none(
-    upstream: Upstream, gateway: StartGateway, events: list[bytes], framing: str
-) -> None:
-    upstream.script(Sse(events, framing=framing))  # type: ignore[arg-type]
+NOTHING: dict[str, list[bytes]] = {
+    "nothing": [],
+    "a role": [chunk("", "assistant")],
+    "[DONE]": [DONE],
+    "a role, [DONE]": [chunk("", "assistant"), DONE],
+    "a comment": [b": a\n\n"],
+    "blanks": [b"\n\n"],
+    "no event": [b"gibberish"],
+}
+
+
+@pytest.mark.parametrize("events", NOTHING.values(), ids=NOTHING)
+async def test_c07_an_answer_of_nothing_is_none(upstream: Upstream, gateway: StartGateway, events: list[bytes]) -> None:
     gw = await gateway(upstream)
-    answered = await gw.chat(**STREAM)
-    assert (answered.status, answered.json()["error"]["code"]) == (502, "upstream_bad_response")
-    assert answered.header("content-type") == "application/json"
+    for reply in (Sse(events, framing="chunked"), Sse(events, framing="close")):
+        upstream.script(reply)
+        answered = await gw.chat(**STREAM)
+        assert (answered.status, answered.json()["error"]["code"]) == (502, "upstream_bad_response")
+        assert answered.header("content-type") == "application/json"
 
 
 async def test_c07_a_finish_reason_alone_is_an_answer(upstream: Upstream, gateway: StartGateway) -> None:

@@ -102,9 +102,9 @@ async def test_c13_a_slow_thinker_is_not_idle(upstream: Upstream, gateway: Start
 
 
 async def test_c13_each_event_starts_the_idle_time_anew(upstream: Upstream, gateway: StartGateway) -> None:
-    events = [ROLE, *(chunk(f"w{n}") for n in range(8)), chunk(finish="stop"), DONE]
-    upstream.script(Sse(events, gap=0.1))
-    gw = await gateway(config_for(upstream, gateway=limits(first_event=0.5, idle=0.5)))
+    events = [ROLE, *(chunk(f"w{n}") for n in range(10)), chunk(finish="stop"), DONE]
+    upstream.script(Sse(events, gap=0.06))
+    gw = await gateway(config_for(upstream, gateway=limits(first_event=0.4, idle=0.4)))
     assert (await gw.chat(**STREAM)).body == b"".join(events)
 
 

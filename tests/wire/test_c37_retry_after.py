@@ -49,17 +49,17 @@ async def test_c37_a_date_that_has_passed(upstream: Upstream, gateway: StartGate
 
 
 @pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("said", [None, "soon", "-5", "1e9", "", "٣", "9" * 30])
-async def test_c37_nothing_usable(upstream: Upstream, gateway: StartGateway, status: int, said: str | None) -> None:
+async def test_c37_nothing_usable(upstream: Upstream, gateway: StartGateway, status: int) -> None:
     """Both headers are on every 429 and 503: whole seconds of at least one, and the same in milliseconds."""
-    headers = {} if said is None else {"retry-after": said.encode().decode("latin-1")}
-    upstream.script(error(status, headers=headers))
     gw = await gateway(upstream)
-    answered = await gw.chat(**STREAM)
-    assert answered.status == status
-    seconds, milliseconds = answered.header("retry-after") or "", answered.header("retry-after-ms") or ""
-    assert 1 <= int(seconds) <= 60
-    assert int(milliseconds) == int(seconds) * 1000
+    for said in (None, "soon", "-5", "1e9", "", "٣", "9" * 30):
+        headers = {} if said is None else {"retry-after": said.encode().decode("latin-1")}
+        upstream.script(error(status, headers=headers))
+        answered = await gw.chat(**STREAM)
+        assert answered.status == status
+        seconds, milliseconds = answered.header("retry-after") or "", answered.header("retry-after-ms") or ""
+        assert 1 <= int(seconds) <= 60, said
+        assert int(milliseconds) == int(seconds) * 1000, said
 
 
 async def test_c37_another_model_answers_at_once(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:

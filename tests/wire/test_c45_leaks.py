@@ -51,7 +51,6 @@ KINDS: dict[str, tuple[Step, Callable[[Served], Awaitable[None]]]] = {
     "broken chunking": (Sse([chunk("Hi"), lambda exchange: exchange.send(b"zz\r\n")]), read_it),
     "cut": (Sse([chunk("Hi"), Reset()]), read_it),
     "no content": (Sse([chunk("", "assistant")]), read_it),
-    "[DONE], then silence": (Sse([*answer("Hi"), Hang()]), read_it),
     "success": (Sse(answer("Hi")), read_it),
 }
 
