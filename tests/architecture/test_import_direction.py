@@ -12,16 +12,16 @@ SHARED = frozenset({"call", "errors", "clock", "config"})
 ANYTHING = STAGES | SHARED | {"telemetry", "flow", "wiring", "app", "cli", "serving", "package"}
 
 MAY_IMPORT = {
-    **dict.fromkeys(STAGES, SHARED),
+    **dict.fromkeys(STAGES | {"telemetry"}, SHARED),
     "package": frozenset[str](),
     "errors": frozenset[str](),
     "clock": frozenset({"errors"}),
     "config": frozenset({"errors", "clock"}),
     "call": SHARED,
-    "telemetry": SHARED,
     "flow": STAGES | SHARED | {"telemetry"},
     "wiring": STAGES | SHARED | {"telemetry", "flow"},
     "app": ANYTHING - {"cli", "serving"},
+    "reference": SHARED | {"upstream"},
     "cli": ANYTHING,
     "serving": frozenset({"errors", "clock", "config"}),
 }

@@ -1,0 +1,40 @@
+"""The generated error reference is current and whole."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.errors import CAUSES, ERRORS
+from gateway.reference import FOLDER, page
+from gateway.upstream.classify import TABLE
+
+
+def rows() -> list[list[str]]:
+    """The cells of every table row, heads and rules left out."""
+    lines = [line for line in page().splitlines() if line.startswith("| `") or re.match(r"\| (\d|any)", line)]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_the_page_is_current() -> None:
+    assert (FOLDER / "errors.md").read_text(encoding="utf-8") == page(), "run python -m gateway.reference"
+
+
+def test_everything_is_on_it() -> None:
+    assert len(rows()) == len(ERRORS) + len(CAUSES) + len(TABLE)
+    firsts = [cells[0] for cells in rows()]
+    assert firsts[: len(ERRORS)] == [f"`{code}`" for code in ERRORS]
+    assert firsts[len(ERRORS) :][: len(CAUSES)] == [f"`{cause}`" for cause in CAUSES]
+    assert [cells[-1] for cells in rows()[-len(TABLE) :]] == [f"`{row.cause}`" for row in TABLE]
+
+
+def test_every_row_has_all_its_cells() -> None:
+    assert {len(cells) for cells in rows()[: len(ERRORS)]} == {6}
+    assert {len(cells) for cells in rows()[len(ERRORS) :][: len(CAUSES)]} == {5}
+    assert {len(cells) for cells in rows()[-len(TABLE) :]} == {4}
+
+
+def test_it_says_what_the_tables_say() -> None:
+    named = {cells[0]: cells[1:] for cells in rows()[: -len(TABLE)]}
+    assert named["`upstream_auth`"][:3] == ["502", "`upstream_error`", "upstream"]
+    assert named["`insufficient_quota`"][-1].endswith("SDKs are told not to retry.")
+    assert named["`context_overflow`"] == ["`context_length_exceeded`", "with a larger context", "no", "yes"]
