@@ -1,0 +1,117 @@
+"""What the server's connection tells an application beyond ASGI, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from uvicorn.server import ServerState
+
+from gateway.edge.server import Connection, line_of, settings
+from tests.fakes import Cut, connect, post, request
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+LIMIT = 15.0
+"""Seconds after which a wait has failed."""
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]}
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[str]:
+    """The URL of a server that runs `app` on the gateway's connections."""
+    config = settings(app)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(LIMIT):
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await server.wait_closed()
+
+
+async def test_a_caller_that_leaves_is_told_at_once() -> None:
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        line_of(scope).on_lost(left.set)
+        asked.set()
+        await left.wait()
+
+    async with serving(app) as url:
+        async with connect(url) as client:
+            await client.send(request("GET", "/"))
+            await asked.wait()
+            assert not left.is_set()
+        await left.wait()
+
+
+async def test_nobody_is_told_after_the_end() -> None:
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        line_of(scope).on_lost(lambda: told.append("lost"))
+        line_of(scope).on_lost(None)
+        await send(START)
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    async with serving(app) as url, connect(url) as client:
+        await client.send(request("GET", "/"))
+        assert await (await client.response()).read() == b"hello"
+    assert told == []
+
+
+async def test_whether_the_body_is_here() -> None:
+    seen: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(line_of(scope).body_complete)
+        while (await receive()).get("more_body"):
+            pass
+        seen.append(line_of(scope).body_complete)
+        await send(START)
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    async with serving(app) as url, connect(url) as client:
+        await client.send(post("/", b"1234", {"content-length": "8"}), separate=True)
+        await client.send(b"5678")
+        await (await client.response()).read()
+        await client.send(post("/", b"1234"))
+        await (await client.response()).read()
+    assert seen == [False, True, True, True]
+
+
+async def test_a_dropped_line_is_seen_as_an_answer_that_is_not_whole() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        await send({"type": "http.response.body", "body": b"hel", "more_body": True})
+        line_of(scope).drop()
+
+    async with serving(app) as url, connect(url) as client:
+        await client.send(request("GET", "/"))
+        answer = await client.response()
+        with pytest.raises(Cut):
+            await answer.read()
+
+
+async def test_the_server_does_not_name_itself_and_keeps_connections() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    async with serving(app) as url, connect(url) as client:
+        for _ in range(2):
+            await client.send(request("GET", "/", {"x-forwarded-for": "10.0.0.1"}))
+            answer = await client.response()
+            await answer.read()
+            assert answer.header("server") is None
+    assert settings(app).timeout_keep_alive > 60
+    assert not settings(app).proxy_headers
