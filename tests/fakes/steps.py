@@ -11,7 +11,7 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import responses
 from typing import TYPE_CHECKING, Literal
 
 from tests.fakes.wire import Headers, find_header, header_pairs, render_head
@@ -144,7 +144,7 @@ class Reply:
         defaults += [("content-encoding", "gzip")] * self.gzip
         defaults += [("connection", "close")] * (not self.keep or self.framing == "close")
         headers += [(name, value) for name, value in defaults if find_header(headers, name) is None]
-        reason = HTTPStatus(self.status).phrase if self.reason is None else self.reason
+        reason = responses.get(self.status, "") if self.reason is None else self.reason
         return render_head(f"HTTP/1.1 {self.status} {reason}", headers)
 
     def _framing_header(self, given: Headers, pieces: Sequence[bytes | Step]) -> Headers:

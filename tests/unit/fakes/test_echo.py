@@ -112,6 +112,11 @@ def test_other_shapes() -> None:
     )
 
 
+def test_a_status_without_a_standard_phrase_has_none() -> None:
+    assert Reply(status=529).wire().startswith(b"HTTP/1.1 529 \r\n")
+    assert Reply(status=529, reason="Overloaded").wire().startswith(b"HTTP/1.1 529 Overloaded\r\n")
+
+
 def test_a_false_length_stays_and_wire_refuses_steps() -> None:
     assert b"content-length: 9\r\n" in Reply(b"x", headers={"Content-Length": "9"}).wire().lower()
     assert Sse([b"ab", b"c"]).wire().endswith(b"\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
