@@ -54,8 +54,9 @@ def as_events(body: bytes, usage_wanted: bool) -> bytes:
     try:
         whole = msgspec.json.decode(body)
         usage = whole.pop("usage", None)
-        whole["choices"] = [_as_chunk(choice) for choice in whole["choices"]]
-    except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
+        choices = msgspec.convert(whole["choices"], list[dict[str, Any]])
+        whole["choices"] = [_as_chunk(choice) for choice in choices]
+    except (msgspec.MsgspecError, RecursionError, AttributeError, KeyError, TypeError):
         raise UpstreamFailure("bad_response", "neither a stream nor a whole completion") from None
     if whole.get("object") == "chat.completion":
         whole["object"] = "chat.completion.chunk"

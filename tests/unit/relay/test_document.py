@@ -1,0 +1,111 @@
+"""Whole answers: judged before they go out, or turned into the stream that was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.call import ENDPOINTS, Usage
+from gateway.errors import UpstreamFailure
+from gateway.relay.document import as_events, judge
+from tests.fakes import completion, to_json
+from tests.wire.calls import payloads
+
+CHAT, EMBEDDINGS = ENDPOINTS["chat"], ENDPOINTS["embeddings"]
+
+
+def test_the_usage_of_a_good_answer() -> None:
+    assert judge(completion("x", (3, 1)), CHAT) == Usage(3, 1, reported=True)
+    assert judge(completion("x", None), CHAT) is None
+    assert judge(to_json({"data": [{}], "usage": {"prompt_tokens": 2}}), EMBEDDINGS) == Usage(2, 0, reported=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices":[NaN]}',
+        b'{"choices":[1],}',
+        b"Hello",
+        b'{"choices":[1]}\xff',
+        b'{"choices":[1]} {}',
+        b'{"a":' + b"[" * 100_000,
+    ],
+)
+def test_what_is_not_strict_json_passes(body: bytes) -> None:
+    assert judge(body, CHAT) is None
+
+
+BAD = [
+    b"",
+    b" \n",
+    b"<html>",
+    b" <!doctype html>",
+    b"null",
+    b"5",
+    b"[]",
+    b'"x"',
+    b"{}",
+    b'{"choices":null}',
+    b'{"choices":[]}',
+]
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_what_is_no_answer(body: bytes) -> None:
+    with pytest.raises(UpstreamFailure) as failure:
+        judge(body, CHAT)
+    assert failure.value.cause == "bad_response"
+
+
+def test_an_error_in_the_answer() -> None:
+    with pytest.raises(UpstreamFailure) as failure:
+        judge(b'{"error":{"message":"x"},"choices":[1]}', CHAT)
+    assert (failure.value.cause, failure.value.body) == ("embedded", b'{"message":"x"}')
+    assert judge(b'{"error":null,"choices":[1]}', CHAT) is None
+
+
+def test_each_endpoint_has_its_own_field() -> None:
+    with pytest.raises(UpstreamFailure):
+        judge(b'{"choices":[1]}', EMBEDDINGS)
+
+
+def test_a_whole_completion_as_a_stream() -> None:
+    one, usage, done = payloads(as_events(completion("Hi", (3, 1), extra={"x": 1.5}), usage_wanted=True))
+    assert one["object"] == usage["object"] == "chat.completion.chunk"
+    delta = {"role": "assistant", "content": "Hi"}
+    assert one["choices"] == [{"index": 0, "finish_reason": "stop", "delta": delta}]
+    assert (one["x"], usage["choices"], usage["usage"]["prompt_tokens"], done) == (1.5, [], 3, "[DONE]")
+    assert len(payloads(as_events(completion("Hi", (3, 1)), usage_wanted=False))) == 2
+
+
+def test_tool_calls_get_an_index() -> None:
+    calls = [{"id": "a"}, {"id": "b", "index": 7}]
+    one, _ = payloads(as_events(completion(None, None, tool_calls=calls), usage_wanted=True))
+    assert one["choices"][0]["delta"]["tool_calls"] == [{"id": "a", "index": 0}, {"id": "b", "index": 7}]
+
+
+def test_text_completions_keep_their_shape() -> None:
+    whole = {"object": "text_completion", "choices": [{"index": 0, "text": "Hi", "finish_reason": "stop"}]}
+    assert payloads(as_events(to_json(whole), usage_wanted=True)) == [whole, "[DONE]"]
+
+
+ODD: list[Any] = [
+    {"choices": 5},
+    {"choices": [5]},
+    {"choices": {}},
+    {"choices": [{"message": 5}]},
+    {"choices": [{"message": {"tool_calls": 5}}]},
+    {"choices": [{"message": {"tool_calls": [5]}}]},
+    {"choices": [{"message": {"tool_calls": {"a": 1}}}]},
+    {},
+    [],
+    None,
+]
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"choices":[NaN]}', b"[" * 100_000, *map(to_json, ODD)], ids=lambda b: b[:40])
+def test_what_is_no_completion_is_refused(body: bytes) -> None:
+    with pytest.raises(UpstreamFailure) as failure:
+        as_events(body, usage_wanted=True)
+    assert failure.value.cause == "bad_response"
