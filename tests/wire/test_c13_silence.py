@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
 from typing import Any
 
 import pytest
@@ -193,6 +195,27 @@ async def test_c13_pings_between_events_stand_alone(upstream: Upstream, gateway:
         pinged.set()
         body = b"".join([piece.data async for piece in pieces])
     assert body.replace(PING, b"") == chunk("x") + b"".join(rest)
+
+
+async def test_c13_a_ping_that_comes_too_late_is_none(upstream: Upstream, gateway: StartGateway) -> None:
+    """The last event and the time for a ping meet in one turn of the loop: the answer ends first."""
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    patience = Patience(ping=0.05)
+
+    async def end_and_stall(exchange: Exchange) -> None:
+        await exchange.send(b"%x\r\n%b\r\n" % (len(DONE), DONE), separate=False)
+        stall()
+
+    def stall() -> None:
+        time.sleep(2 * patience.ping)
+
+    upstream.script(Sse([*answer("Hi")[:-1], end_and_stall]))
+    gw = await gateway(upstream, patience=patience)
+    answered = await gw.chat(**STREAM)
+    assert answered.body.replace(PING, b"") == b"".join(answer("Hi"))
+    gc.collect()
+    assert faults == []
 
 
 async def test_c13_a_plain_call_gets_no_ping(upstream: Upstream, gateway: StartGateway) -> None:
