@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from gateway.call import ENDPOINTS
 from gateway.config.runtime import Runtime
 from gateway.edge.exchange import AsgiExchange, Receive, Send
+from gateway.edge.origin import cors
 from gateway.edge.web import mount
 from gateway.telemetry.logs import Writer, logger
 from gateway.wiring import Gateway
@@ -24,9 +26,17 @@ class Application:
     def __init__(self, gateway: Gateway, web: FastAPI) -> None:
         self.gateway = gateway
         self._web = web
+        self._origins: tuple[str, ...] = ()
+        self._entry: ASGIApp = self._dispatch
         self._inference = {p + e.path: e for e in ENDPOINTS.values() for p in ("/v1", "/api/v1")}
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        origins = self.gateway.runtime.gateway.cors
+        if origins != self._origins:
+            self._origins, self._entry = origins, cors(self._dispatch, origins)
+        await self._entry(scope, receive, send)
+
+    async def _dispatch(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
             endpoint = self._inference.get(scope["path"])
             if endpoint is not None:

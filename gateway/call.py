@@ -122,7 +122,7 @@ class Tried:
     upstream: str
     started: float
     cause: str = ""
-    """Why it failed (`upstream.classify.CAUSES`); empty: it answered."""
+    """Why it failed (`errors.CAUSES`), or `abandoned` by its caller; empty: it answered."""
     detail: str = ""
     status: int | None = None
 
@@ -161,6 +161,8 @@ class Call:
     endpoint: Endpoint
     headers: Mapping[bytes, bytes]
     """The request's headers, names in lower case."""
+    peer: str
+    """The address that the connection came from."""
     runtime: Runtime
     """The configuration this call started with."""
     arrived: float
@@ -245,6 +247,10 @@ class Exchange(Protocol):
     @property
     def headers(self) -> Mapping[bytes, bytes]:
         """Names in lower case."""
+
+    @property
+    def peer(self) -> str:
+        """The address that the connection came from."""
 
     @property
     def left(self) -> bool:

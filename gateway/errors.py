@@ -102,6 +102,9 @@ ERRORS: Mapping[str, ErrorKind] = MappingProxyType(
         "gateway_overloaded": ErrorKind(
             503, "service_unavailable", "gateway", "All connections to the upstream are taken.", "Retry shortly."
         ),
+        "shutting_down": ErrorKind(
+            503, "service_unavailable", "gateway", "The gateway stops, and the call took longer.", "Send it again."
+        ),
         "limits_unavailable": ErrorKind(
             503, "service_unavailable", "gateway", "The limit store is down and set to closed.", "Retry shortly."
         ),
@@ -203,10 +206,11 @@ class UpstreamFailure(Exception):
     def as_error(self, where: str) -> GatewayError:
         """What the caller is told when nothing else can be tried. `where` names model and upstream."""
         cause = CAUSES[self.cause]
+        own = not cause.shown or (self.status or 400) >= 500  # a 5xx is never the upstream's to the caller
         return GatewayError(
             cause.code,
             f"{where}: {self.detail}",
             retry_after=self.retry_after,
-            status=self.status if cause.shown else None,
-            body=self.body if cause.shown else None,
+            status=None if own else self.status,
+            body=None if own else self.body,
         )

@@ -38,14 +38,18 @@ class Flow:
     async def run(self, exchange: Exchange) -> None:
         """Answer one request, whatever happens. A caller that leaves cancels everything that still runs for it."""
         stages = self.stages  # a reload does not touch calls in flight
-        call = Call(exchange.request_id, exchange.endpoint, exchange.headers, stages.runtime, clock.now())
+        call = Call(
+            exchange.request_id, exchange.endpoint, exchange.headers, exchange.peer, stages.runtime, clock.now()
+        )
         exchange.watch(call)
         try:
             await self._serve(stages, call, exchange)
         except asyncio.CancelledError:
-            if not exchange.left:
-                raise
-            call.outcome, call.status = "client_closed", 499
+            if exchange.left:
+                call.outcome, call.status = "client_closed", 499
+            else:  # the server has waited long enough for its calls to end
+                stopped = GatewayError("shutting_down", "The gateway is shutting down.", retry_after=1)
+                await self._fail(stages, call, exchange, stopped)
         finally:
             exchange.release()
             _close(stages, call)
@@ -53,12 +57,14 @@ class Flow:
     async def _serve(self, stages: Stages, call: Call, exchange: Exchange) -> None:
         try:
             await self._answer(stages, call, exchange)
-            return
         except GatewayError as refusal:
-            error = refusal
+            await self._fail(stages, call, exchange, refusal)
         except Exception as fault:  # the boundary: a fault of ours ends this call only
             stages.report(call, fault)
             error = GatewayError("internal_error", "The gateway failed on this request; its log knows more.")
+            await self._fail(stages, call, exchange, error)
+
+    async def _fail(self, stages: Stages, call: Call, exchange: Exchange, error: GatewayError) -> None:
         call.error, call.outcome = error, error.code
         call.status = call.status or error.status
         _close(stages, call)
@@ -82,5 +88,8 @@ def _close(stages: Stages, call: Call) -> None:
     if call.closed:
         return
     call.closed = True
-    call.lease.settle(call)
-    stages.finish(call)
+    try:
+        call.lease.settle(call)
+        stages.finish(call)
+    except Exception as fault:  # the boundary: books that fail must not cost a caller its answer
+        stages.report(call, fault)

@@ -15,6 +15,7 @@ from gateway.call import ENDPOINTS, Attempt, Call, Caller
 from gateway.clock import Tasks
 from gateway.config.runtime import Runtime, Target, Upstream
 from gateway.edge.body import parse
+from gateway.edge.origin import Proxies
 from gateway.edge.pulse import Patience, Pulse
 from gateway.errors import UpstreamFailure
 from gateway.flow import Flow, Stages
@@ -28,6 +29,9 @@ from gateway.upstream.client import Client, ProxiedClient, fetch
 from gateway.upstream.health import Health
 from gateway.upstream.pool import PoolLimits, Pools
 from gateway.upstream.walk import Door, Walker
+
+NOTICE_SECONDS = 2.0
+"""Between a signal and the closing of the listener, where a load balancer asks for readiness."""
 
 
 class Gateway:
@@ -45,6 +49,10 @@ class Gateway:
         self.pulse = Pulse(patience)
         self.metrics = Metrics(self._busy)
         self._health = Health()
+        self._balanced = False
+        """Somebody asks for readiness."""
+        self._draining = False
+        self._limits = pool_limits
         self._pools = Pools(pool_limits)
         self._proxied: dict[tuple[Target, str], ProxiedClient] = {}
         self._ids: dict[str, str] = {}
@@ -61,6 +69,7 @@ class Gateway:
 
     def _stages(self, runtime: Runtime) -> Stages:
         self._planner = Planner(runtime)
+        self._proxies = Proxies(runtime.gateway.trusted_proxies)
         walker = Walker({u.name: self._doors(u) for u in runtime.upstreams.values() if u.off is None}, self._model_id)
         return Stages(
             runtime=runtime,
@@ -88,11 +97,14 @@ class Gateway:
             return self._pools.get(target)
         client = self._proxied.get((target, proxy))
         if client is None:
-            client = self._proxied[target, proxy] = ProxiedClient(target, proxy)
+            client = self._proxied[target, proxy] = ProxiedClient(
+                target, proxy, self._limits, self._pools.context(target)
+            )
         return client
 
     def _model_id(self, attempt: Attempt) -> str:
-        return self._ids.get(attempt.model.name, attempt.model.ids[0])
+        found = self._ids.get(attempt.model.name)
+        return found if found in attempt.model.ids else attempt.model.ids[0]  # the list may be an older configuration's
 
     def _busy(self) -> Mapping[str, int]:
         upstreams = [u for u in self.runtime.upstreams.values() if u.off is None]
@@ -106,7 +118,7 @@ class Gateway:
         if not call.usage.reported:
             call.usage = estimated(call)
         self.metrics.observe(call, now)
-        call_line(self.log, call, now)
+        call_line(self.log, call, self._proxies.client(call.peer, call.headers), now)
 
     def _report(self, call: Call, fault: BaseException) -> None:
         self.log.error("a fault of the gateway", id=call.id, exc_info=fault)
@@ -131,6 +143,9 @@ class Gateway:
 
     async def unusable(self) -> dict[str, dict[str, str]]:
         """Route -> model -> why not, for each route without a single usable model."""
+        self._balanced = True
+        if self._draining:
+            return {"*": {"*": "the gateway is shutting down"}}
         runtime = self.runtime
         wanted = {r.name: (r.default, *r.fallback) for r in runtime.routes.values()} or {"": tuple(runtime.models)}
         missing = {}
@@ -140,14 +155,27 @@ class Gateway:
                 missing[route] = {name: why for name, why in reasons.items() if why is not None}
         return missing
 
+    def drain(self) -> float:
+        """From now on not ready. Seconds for which new connections are still wanted: a load balancer that asks for
+        readiness has to see it first."""
+        self._draining = True
+        return NOTICE_SECONDS if self._balanced else 0.0
+
     # -- configuration
 
     def apply(self, runtime: Runtime) -> None:
         """Put a new configuration in force for calls to come; those in flight keep theirs."""
         self.flow.stages = self._stages(runtime)
-        self._pools.keep(frozenset(t for u in runtime.upstreams.values() for t in u.targets))
+        self._forget_others(runtime)
         self._announce(runtime)
         self.tasks.spawn(self.resolve_ids())
+
+    def _forget_others(self, runtime: Runtime) -> None:
+        """Close the connections to what the configuration no longer names; answers on them still end."""
+        named = {(t, u.proxy) for u in runtime.upstreams.values() for t in u.targets}
+        self._pools.keep(frozenset(target for target, proxy in named if proxy is None))
+        for key in self._proxied.keys() - named:
+            self._proxied.pop(key).retire()
 
     def _announce(self, runtime: Runtime) -> None:
         self.metrics.configuration(runtime.digest)

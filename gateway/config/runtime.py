@@ -69,6 +69,11 @@ class Upstream:
     off: str | None = None
     """Why an `optional` upstream cannot be used, e.g. "TAOTOKEN_KEY is not set"."""
 
+    def redacted(self, text: bytes) -> bytes:
+        """`text` without this upstream's key: debugging servers echo what they were sent. Placeholders are no keys."""
+        key = self.api_key or ""
+        return text.replace(key.encode(), b"[key]") if len(key) >= 12 else text
+
 
 @dataclass(frozen=True, slots=True)
 class Model:

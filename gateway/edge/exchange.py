@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -12,15 +11,14 @@ from gateway import clock
 from gateway.call import Call, Endpoint, Headers
 from gateway.clock import Tasks
 from gateway.edge.pulse import Patience, Pulse
-from gateway.edge.render import call_headers, error_body, error_event, error_headers
-from gateway.edge.server import line_of
+from gateway.edge.render import call_headers, error_body, error_event, error_headers, request_id
+from gateway.edge.server import headers_of, line_of
 from gateway.errors import GatewayError
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 _JSON = re.compile(rb"\s*application/(?:[\w.+-]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 _PING = b": ping\n\n"
 _DRAIN_BYTES = 64 * 1024 * 1024
@@ -34,7 +32,8 @@ class AsgiExchange:
         self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, pulse: Pulse, tasks: Tasks
     ) -> None:
         self.endpoint = endpoint
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers = headers_of(scope)
+        self.peer: str = (scope.get("client") or ("",))[0]
         self.left = False
         self._receive = receive
         self._send = send
@@ -54,8 +53,7 @@ class AsgiExchange:
     @property
     def request_id(self) -> str:
         """The caller's own id if it is short and plain, else a new one."""
-        sent = self.headers.get(b"x-request-id", b"")
-        return sent.decode() if _ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
+        return request_id(self.headers)
 
     # -- the request
 
@@ -90,20 +88,22 @@ class AsgiExchange:
                 raise
             self._task.uncancel()
             raise GatewayError("request_timeout", "The request body did not arrive in time.") from None
-        self._waiting_since = None
+        finally:
+            self._waiting_since = None
         if message["type"] == "http.disconnect":
             self.left = True
             raise asyncio.CancelledError
         return message
 
     def _check_head(self, limit: int) -> None:
-        content_type = self.headers.get(b"content-type")
+        # No content type is fine, but not from a web page: browsers send that to any address without asking first.
+        content_type = self.headers.get(b"content-type", b"" if b"origin" in self.headers else None)
         if content_type is not None and not _JSON.fullmatch(content_type):
             raise GatewayError("unsupported_media_type", "Send the body as 'content-type: application/json'.")
         if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise GatewayError("unsupported_media_type", "Compressed request bodies are not accepted; send plain JSON.")
         declared = self.headers.get(b"content-length", b"")
-        if limit and declared.isdigit() and int(declared) > limit:
+        if limit and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
             raise _too_large(limit)
 
     # -- the caller
@@ -143,6 +143,8 @@ class AsgiExchange:
     async def _ping(self, call: Call) -> None:
         """A comment, which no client takes for data. Before the commit point it opens the answer: status 200 and the
         headers that are known; another attempt may still follow."""
+        if self._task is None or self._waiting_since is not None:
+            return  # over by now, or bytes are on their way
         await self.start(call, b"text/event-stream; charset=utf-8", None)
         await self.write(_PING)
 

@@ -7,21 +7,55 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
+from types import FrameType
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.edge.render import error_body
+from gateway.errors import GatewayError
+
 SCOPE_KEY = "turnout.connection"
+MAX_HEAD = 64 * 1024
 
 
 class Connection(HttpToolsProtocol):
-    """Tells the exchange on it that the caller left."""
+    """Tells the exchange that the caller left; bounds request heads; refuses what is not HTTP in OpenAI's shape."""
 
     on_lost: Callable[[], None] | None = None
     """Called once when the caller's connection is gone."""
+    _in_head = False
+    _head_size = 0
+
+    def data_received(self, data: bytes) -> None:
+        before, was_in_head = self.scope, self._in_head
+        super().data_received(data)
+        if was_in_head and self._in_head and self.scope is before:  # all of it belongs to one head
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD:
+                self._refuse(431, f"The request's head is larger than {MAX_HEAD >> 10} KB.")
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Close the connection; with an answer, unless another one is under way on it."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = error_body(GatewayError("invalid_request", message))
+            head = (
+                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head % (status, HTTPStatus(status).phrase.encode(), len(body)) + body)
+        self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_size = True, 0
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         super().on_headers_complete()
         self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[dict-item]
 
@@ -55,6 +89,17 @@ class Line:
         self._connection.transport.abort()
 
 
+def headers_of(scope: Any) -> dict[bytes, bytes]:
+    """Names in lower case. Values of a repeated one are joined by commas (RFC 9110): no check sees only one of them."""
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    if len(headers) == len(scope["headers"]):
+        return headers
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        values.setdefault(name, []).append(value)
+    return {name: b", ".join(given) for name, given in values.items()}
+
+
 def line_of(scope: Any) -> Line:
     """The line behind an ASGI scope."""
     line: Line = scope["extensions"][SCOPE_KEY]
@@ -80,8 +125,11 @@ def settings(application: Any, **options: Any) -> uvicorn.Config:
 class WebServer(uvicorn.Server):
     """uvicorn's server; a signal ends it in good order, and is not raised again afterwards: the exit code tells."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, notice_seconds: Callable[[], float] = lambda: 0.0) -> None:
+        """`notice_seconds`: how long the listener stays open after the first signal."""
         super().__init__(config)
+        self._notice_seconds = notice_seconds
+        self._draining = False
         self.ready = asyncio.Event()
         """Requests are answered."""
 
@@ -89,6 +137,22 @@ class WebServer(uvicorn.Server):
         """See uvicorn.Server."""
         await super().startup(sockets)
         self.ready.set()
+
+    @property
+    def draining(self) -> bool:
+        """A signal came: readiness says no, calls still run."""
+        return self._draining
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """First not ready, then, once whoever balances the load has seen it, no more connections; a second signal does
+        not wait for that, a third one not even for running calls."""
+        if self._draining:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+            return
+        self._draining = True
+        delay = self._notice_seconds() if self.started else 0.0
+        asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

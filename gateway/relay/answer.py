@@ -90,6 +90,7 @@ class Stream:
         self._response = response
         self._first_event = first_event
         """Deadline of the commit: neither comments nor role chunks move it."""
+        self._upstream = attempt.model.upstream
         self._where = f"{attempt.model.name} via {attempt.model.upstream.name}"
         self._hidden = frozenset() if call.body.usage_wanted else _USAGE
         self._framer = Framer(CAP)
@@ -172,7 +173,8 @@ class Stream:
     def _pass(self, event: bytes) -> bytes:
         seen = events.read(event)
         if seen.error is not None:
-            return self._break_off(UpstreamFailure("embedded", "an error in the stream", body=data_of(event)))
+            said = self._upstream.redacted(data_of(event) or b"")
+            return self._break_off(UpstreamFailure("embedded", "an error in the stream", body=said))
         if seen.done:
             if not self._committed:
                 raise UpstreamFailure("bad_response", "the stream ended without any content")
@@ -218,4 +220,4 @@ class Stream:
 def _choices(call: Call) -> int:
     """How many choices have to finish."""
     n = call.body.field("n") or b"1"
-    return int(n) if n.isdigit() else 1
+    return int(n) if n.isdigit() and len(n) < 10 else 1

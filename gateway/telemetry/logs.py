@@ -93,13 +93,14 @@ class Bridge(logging.Handler):
         self._log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
-def call_line(log: FilteringBoundLogger, call: Call, now: float) -> None:
+def call_line(log: FilteringBoundLogger, call: Call, client: str, now: float) -> None:
     """The one line of a call: every id and timing, no secret and no text of a prompt."""
     plan, answered, usage = call.plan, call.answered, call.usage
     fields: dict[str, Any] = {
         "id": call.id,
         "key": call.caller.key,
         "team": call.caller.team,
+        "client": client,
         "endpoint": call.endpoint.name,
         "stream": call.body.stream,
         "route": plan.route if plan else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -38,18 +39,25 @@ class Walker:
     async def open(self, call: Call, plan: Plan, hold: Hold) -> Answer:
         """The first answer that commits. Raises GatewayError once no attempt is left or none may follow."""
         failures: list[UpstreamFailure] = []
-        attempts = plan.attempts[: call.runtime.gateway.attempts]
-        for number, attempt in enumerate(attempts):
-            if failures and not _may_follow(attempt, attempts[number - 1], failures[-1]):
+        too_small: int | None = None
+        """The largest context, in tokens, that has overflowed."""
+        for attempt in plan.attempts[: call.runtime.gateway.attempts]:
+            context = attempt.model.context or 0
+            if too_small is not None and context <= too_small:
                 continue
             tried = Tried(attempt.model.name, attempt.model.upstream.name, clock.now())
             call.tried.append(tried)
             call.usage = Usage()
             try:
                 answer = await self._attempt(call, attempt, hold)
+            except asyncio.CancelledError:
+                tried.cause = "abandoned"
+                raise
             except UpstreamFailure as failure:
                 tried.cause, tried.detail, tried.status = failure.cause, failure.detail, failure.status
                 failures.append(failure)
+                if CAUSES[failure.cause].next == "larger":
+                    too_small = max(too_small or 0, context)
                 if CAUSES[failure.cause].next == "no" or clock.now() >= call.deadline:
                     break
             else:
@@ -83,7 +91,8 @@ class Walker:
             call.waited += clock.now() - asked
         try:
             if not 200 <= response.status < 300:
-                raise classify.refusal(response.status, response.headers, await _body(response, deadline))
+                said = attempt.model.upstream.redacted(await _body(response, deadline))
+                raise classify.refusal(response.status, response.headers, said)
             return await hold(call, attempt, response, deadline)
         except UpstreamFailure as failure:
             response.close(almost_over=failure.status is not None)
@@ -102,13 +111,6 @@ async def _body(response: Incoming, deadline: float) -> bytes:
     except UpstreamFailure:
         return b""
     return body
-
-
-def _may_follow(attempt: Attempt, before: Attempt, failure: UpstreamFailure) -> bool:
-    """After a context overflow only a model with a larger context may follow."""
-    if CAUSES[failure.cause].next != "larger":
-        return True
-    return attempt.model.context is not None and attempt.model.context > (before.model.context or 0)
 
 
 def _verdict(call: Call, failures: list[UpstreamFailure]) -> GatewayError:

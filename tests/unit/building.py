@@ -50,6 +50,6 @@ def a_call(
     arrived: float = 100.0,
 ) -> Call:
     """A call whose body has been read."""
-    call = Call("req_1", ENDPOINTS[endpoint], headers or {}, runtime or a_runtime(), arrived)
+    call = Call("req_1", ENDPOINTS[endpoint], headers or {}, "127.0.0.1", runtime or a_runtime(), arrived)
     call.body = parse(body, call.endpoint)
     return call

@@ -81,7 +81,7 @@ def test_the_line_of_an_answered_call(lines: Lines) -> None:
     call.tried = [Tried("m0", "u0", 100.0, "timeout", "no answer in time"), Tried("m1", "u0", 101.0)]
     call.usage, call.outcome, call.status = Usage(30, 11, reported=True), "ok", 200
     call.first_token, call.waited = 100.5, 1.9
-    call_line(lines.log(), call, 102.0)
+    call_line(lines.log(), call, "127.0.0.1", 102.0)
     assert (
         lines.last.items()
         >= {
@@ -115,7 +115,7 @@ def test_the_line_of_a_refused_call(lines: Lines) -> None:
     call = a_call()
     call.error = GatewayError("model_not_found", "no such model")
     call.outcome, call.status = call.error.code, 404
-    call_line(lines.log(), call, 100.0)
+    call_line(lines.log(), call, "127.0.0.1", 100.0)
     assert (lines.last["outcome"], lines.last["error"], lines.last["model"]) == (
         "model_not_found",
         "no such model",
