@@ -76,17 +76,18 @@ class Body:
     def edited(self, changes: Mapping[str, bytes]) -> bytes:
         """The body with some values replaced (or added at the end); every other byte stays as the client sent it."""
         places = sorted((self.spans[k], v) for k, v in changes.items() if k in self.spans)
-        parts: list[bytes] = []
+        view = memoryview(self.raw)  # a large body is copied once, by the join
+        parts: list[bytes | memoryview] = []
         at = 0
         for (start, end), value in places:
-            parts += (self.raw[at:start], value)
+            parts += (view[at:start], value)
             at = end
         added = b"".join(b',"%b":%b' % (k.encode(), v) for k, v in changes.items() if k not in self.spans)
         if added:
             close = self.raw.rindex(b"}")
-            parts += (self.raw[at:close], added if self.spans else added[1:])
+            parts += (view[at:close], added if self.spans else added[1:])
             at = close
-        parts.append(self.raw[at:])
+        parts.append(view[at:])
         return b"".join(parts)
 
 

@@ -12,5 +12,6 @@ from types import MappingProxyType
 BENCHMARKS: Mapping[str, str] = MappingProxyType(
     {
         "json": "benchmarks.micro.json_bodies",
+        "big": "benchmarks.micro.big_prompt",
     }
 )

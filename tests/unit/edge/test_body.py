@@ -138,6 +138,30 @@ def test_the_refusal_says_what_is_wrong(raw: bytes, words: str) -> None:
     assert words in refusal(raw).message
 
 
+@pytest.mark.parametrize("character", ["é", "说", "😀"])
+@pytest.mark.parametrize("shift", range(4))
+def test_long_text_is_read_to_its_end(shift: int, character: str) -> None:
+    """However the pieces cut its characters."""
+    text = b"x" * shift + character.encode() * 50_000
+    raw = b'{%b,"user":"%b"}' % (OK, text)
+    assert parse(raw, CHAT).field("user") == b'"%b"' % text
+    for at in (40_000, 65_536, 90_000, len(raw) - 3):
+        damaged = raw[:at] + b"\xff" + raw[at + 1 :]
+        with pytest.raises(UnicodeDecodeError) as fault:
+            damaged.decode()
+        assert f"not valid UTF-8 (byte {fault.value.start})" in refusal(damaged).message
+    assert f"not valid UTF-8 (byte {len(raw) - 2 - len(character.encode())})" in refusal(raw[:-3]).message
+
+
+def test_a_large_value_is_not_copied() -> None:
+    raw = b'{"model":"m","messages":["%b"]}' % ("说明" * 1_000_000).encode()
+    tracemalloc.start()
+    parse(raw, CHAT)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
 def test_1000_fields_are_enough() -> None:
     assert len(parse(b"{%b%b}" % (OK, b"".join(b',"%d":0' % n for n in range(998))), CHAT).spans) == 1000
 
