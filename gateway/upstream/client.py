@@ -7,17 +7,26 @@ behind the same method. Small control-plane requests (model lists, health) use `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx2
 
 from gateway import clock
 from gateway.call import Incoming
+from gateway.clock import Tasks
 from gateway.config.runtime import Target
 from gateway.errors import UpstreamFailure
+from gateway.upstream.coding import Decoder
+from gateway.upstream.pool import PoolLimits
+
+_MAX_SMALL = 4 << 20
+"""Bytes of an answer to `fetch`."""
 
 
 class Client(Protocol):
@@ -51,6 +60,7 @@ FAILURES: Mapping[type[Exception], tuple[str, str]] = MappingProxyType(
         httpx2.HTTPError: ("connect", "the request failed"),
         httpx2.InvalidURL: ("connect", "the address is no URL"),
         httpx2.StreamError: ("bad_response", "the answer was read out of turn"),
+        httpx2.CookieConflict: ("bad_response", "cookies at odds"),
     }
 )
 """Most specific first; every exception of the library has a row by its class or a base of it (a test asks)."""
@@ -65,62 +75,111 @@ def failure_of(error: Exception) -> UpstreamFailure:
 class ProxiedClient:
     """The same seam through an HTTP or SOCKS proxy, by httpx2."""
 
-    def __init__(self, target: Target, proxy: str, connections: int = 256) -> None:
-        self._target = target
-        limits = httpx2.Limits(max_connections=connections, keepalive_expiry=4.0)
-        self._client = httpx2.AsyncClient(proxy=proxy, limits=limits, trust_env=False, follow_redirects=False)
+    def __init__(self, target: Target, proxy: str, limits: PoolLimits, tls: ssl.SSLContext | None) -> None:
+        self._origin = target.url.removesuffix(target.prefix)
+        self._queue_seconds = limits.queue_seconds
+        kept = httpx2.Limits(max_connections=limits.connections, keepalive_expiry=limits.idle_seconds)
+        self._open = partial(_client, proxy, tls, limits=kept)
+        self._client: httpx2.AsyncClient | None = None
+        self._tasks = Tasks()
+        self._retired = False
         self.busy = 0
 
     async def send(self, request: bytes, body: bytes, connect: float, deadline: float) -> Incoming:
         """See `Client`."""
-        line, *lines = request.decode("latin-1").strip().split("\r\n")
-        method, path, _ = line.split(" ")
-        headers = dict(header.split(": ", 1) for header in lines)
         remaining = max(0.001, deadline - clock.now())
-        timeout = httpx2.Timeout(remaining, connect=min(connect, remaining), pool=min(5.0, remaining))
-        address = self._target.url.removesuffix(self._target.prefix) + path
-        outgoing = self._client.build_request(method, address, headers=headers, content=body, timeout=timeout)
+        limits = httpx2.Timeout(None, connect=min(connect, remaining), pool=min(self._queue_seconds, remaining))
+        line, *lines = request.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        method, path, _ = line.decode("latin-1").split(" ")
+        headers = [(name, value) for name, _, value in (header.partition(b": ") for header in lines)]
+        self._client = client = self._client or self._open()
+        outgoing = client.build_request(method, self._origin + path, headers=headers, content=body, timeout=limits)
         self.busy += 1
         try:
-            return _Proxied(self, await self._client.send(outgoing, stream=True))
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            self.busy -= 1
-            raise failure_of(error) from None
+            async with _translated(), asyncio.timeout(remaining):
+                return _Proxied(await client.send(outgoing, stream=True), self._over)
         except BaseException:
-            self.busy -= 1
+            self._left()
             raise
 
+    def _over(self, closing: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(closing)
+        self._left()
+
+    def _left(self) -> None:
+        self.busy -= 1
+        if self._retired:
+            self.retire()
+
+    def retire(self) -> None:
+        """Close all connections as soon as no answer is being read. A call that still comes opens its own."""
+        self._retired = True
+        if self._client is not None and not self.busy:
+            self._tasks.spawn(self._client.aclose())
+            self._client = None
+
     async def aclose(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
+        """Close all connections now."""
+        await self._tasks.close()
+        if self._client is not None:
+            await self._client.aclose()
 
 
 class _Proxied:
     """An httpx2 response as `call.Incoming`."""
 
-    def __init__(self, owner: ProxiedClient, response: httpx2.Response) -> None:
-        self._owner = owner
-        self._response = response
-        self._pieces = response.aiter_bytes()
-        self._closing: asyncio.Task[None] | None = None
+    def __init__(self, response: httpx2.Response, over: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self._response: httpx2.Response | None = response
+        self._over = over
+        self._pieces = response.aiter_raw()
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.raw}
+        self._decoder = Decoder.of(self.headers)
 
     async def read(self, deadline: float) -> bytes:
         """See `call.Incoming`."""
-        try:
-            async with asyncio.timeout(max(0.0, deadline - clock.now())):
-                return await anext(self._pieces, b"")
-        except TimeoutError:
-            raise UpstreamFailure("timeout", "no more of the answer in time") from None
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise failure_of(error) from None
+        data = await (self._read(deadline) if self._decoder is None else self._decoder.read(self._read, deadline))
+        if not data:
+            self.close()
+        return data
+
+    async def _read(self, deadline: float) -> bytes:
+        if self._response is None:
+            return b""
+        async with _translated("no more of the answer in time"), asyncio.timeout(max(0.0, deadline - clock.now())):
+            return await anext(self._pieces, b"")
 
     def close(self, almost_over: bool = False) -> None:
         """See `call.Incoming`."""
-        if self._closing is None:
-            self._owner.busy -= 1
-            self._closing = asyncio.get_running_loop().create_task(self._response.aclose())
+        if self._response is not None:
+            self._over(_close(self._response, self._pieces))
+            self._response = None
+
+
+@asynccontextmanager
+async def _translated(late: str = "no answer in time") -> AsyncIterator[None]:
+    """The library's exceptions as ours."""
+    try:
+        yield
+    except TimeoutError:
+        raise UpstreamFailure("timeout", late) from None
+    except tuple(FAILURES) as error:
+        raise failure_of(error) from None
+
+
+async def _close(response: httpx2.Response, pieces: AsyncGenerator[bytes]) -> None:
+    with suppress(httpx2.HTTPError, OSError):  # it breaks while it is closed: closed it is
+        await pieces.aclose()
+        await response.aclose()
+
+
+def _client(proxy: str | None, tls: ssl.SSLContext | None, **options: Any) -> httpx2.AsyncClient:
+    """A client without `tls` trusts nobody: to read the system's certificates costs 20 ms, for nothing over HTTP."""
+    verify = tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    none = CookieJar(
+        DefaultCookiePolicy(allowed_domains=())
+    )  # one caller's cookies must not go out with another's call
+    return httpx2.AsyncClient(proxy=proxy, verify=verify, cookies=none, trust_env=False, **options)
 
 
 async def fetch(
@@ -131,16 +190,20 @@ async def fetch(
 ) -> tuple[int, bytes]:
     """Status and body (at most 4 MB) of one GET. Raises UpstreamFailure."""
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    timeout = httpx2.Timeout(seconds, connect=seconds)
-    async with AsyncExitStack() as stack:
-        try:
-            client = await stack.enter_async_context(httpx2.AsyncClient(proxy=proxy, trust_env=False, timeout=timeout))
-            response = await stack.enter_async_context(client.stream("GET", url, headers=headers))
-            body = b""
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > 4 << 20:
-                    raise UpstreamFailure("bad_response", "a list of unreasonable size")
-            return response.status_code, body
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise failure_of(error) from None
+    tls = ssl.create_default_context() if url.startswith("https:") else None
+    async with (
+        _translated(),
+        asyncio.timeout(seconds),
+        _client(proxy, tls, timeout=None) as client,
+        client.stream("GET", url, headers=headers) as response,
+    ):
+        return response.status_code, await _small(response)
+
+
+async def _small(response: httpx2.Response) -> bytes:
+    body = b""
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _MAX_SMALL:
+            raise UpstreamFailure("bad_response", "a list of unreasonable size")
+    return body

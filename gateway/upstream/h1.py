@@ -6,7 +6,6 @@ One request at a time. The connection is given back to its pool by itself, once 
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import httptools
 from gateway import clock
 from gateway.clock import Deadlines
 from gateway.errors import UpstreamFailure
+from gateway.upstream.coding import Decoder
 
 HIGH_WATER = 256 * 1024
 """Bytes read ahead of the caller before the upstream has to wait."""
@@ -23,9 +23,6 @@ LINGER = 1.0
 """Seconds that the rest of an answer may take once nobody needs it, for the connection to be kept."""
 
 _BODILESS = (204, 304)
-_PLAIN = (b"", b"identity")
-_ZIPPED = (b"gzip", b"x-gzip", b"deflate")
-"""Undone although never asked for."""
 
 
 class Connection(asyncio.Protocol):
@@ -114,6 +111,13 @@ class Connection(asyncio.Protocol):
             self._gone = True
             self._release(self, False)
 
+    def retire(self) -> None:
+        """Close, unless somebody still reads an answer."""
+        if self._draining is not None:
+            self._finish()
+        elif not self._busy:
+            self.abort()
+
     def abort(self) -> None:
         """Close at once, without caring for what is in flight."""
         if self._transport is not None:
@@ -157,11 +161,15 @@ class Connection(asyncio.Protocol):
             self._draining.cancel()
             self._draining = None
         self.idle_since = clock.now()
-        if self._complete and self._keep and not self._failure and self.alive:
+        if self._complete and self._keep and not self._failure and self.alive and not self._unsent():
             self._release(self, True)
         else:
             self.abort()
             self.gone()
+
+    def _unsent(self) -> bool:
+        """Some of the request has not gone out: it was answered unread."""
+        return bool(self._transport.get_write_buffer_size())
 
     # -- asyncio.Protocol
 
@@ -185,6 +193,8 @@ class Connection(asyncio.Protocol):
             self._paused = True
             self._transport.pause_reading()
         self._wake()
+        if self._complete and self._draining is not None:
+            self._finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -196,12 +206,19 @@ class Connection(asyncio.Protocol):
         if not self._busy:
             self.gone()
 
-    # -- httptools callbacks
+    # -- httptools callbacks; what comes after the end of the answer belongs to nobody, and costs the connection
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._keep = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.lower()] = value
+        if not self._head_done:  # nobody needs trailers
+            self.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
+        if self._complete:
+            return
         status = self._parser.get_status_code()
         if status < 200:
             self.headers = {}  # an interim answer (100, 103); the real one follows
@@ -213,18 +230,16 @@ class Connection(asyncio.Protocol):
         self._head_done = True
 
     def on_body(self, data: bytes) -> None:
-        if self._draining is not None:
+        if self._complete or self._draining is not None:
             return
         self._chunks.append(data)
         self._buffered += len(data)
 
     def on_message_complete(self) -> None:
-        if not self._head_done:
+        if self._complete or not self._head_done:
             return
         self._keep = self._parser.should_keep_alive()  # right only in here
         self._complete = True
-        if self._draining is not None:
-            self._finish()
 
 
 class Answering:
@@ -237,17 +252,16 @@ class Answering:
         self._connection: Connection | None = connection
         self.status = connection.status
         self.headers = connection.headers
-        self._encoding = self.headers.get(b"content-encoding", b"").strip().lower()
-        self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 32) if self._encoding in _ZIPPED else None
-        self._begun = False
+        self._decoder = Decoder.of(self.headers)
 
     async def read(self, deadline: float) -> bytes:
         """See `call.Incoming`."""
-        if self._unzip is not None:
-            return await self._read_zipped(self._unzip, deadline)
-        if self._encoding not in _PLAIN:
-            raise UpstreamFailure("bad_response", "a content-encoding that was not asked for")
-        return await self._read(deadline)
+        if self._decoder is None:
+            return await self._read(deadline)
+        data = await self._decoder.read(self._read, deadline)
+        if not data:
+            self.close(almost_over=True)
+        return data
 
     async def _read(self, deadline: float) -> bytes:
         if self._connection is None:
@@ -256,24 +270,6 @@ class Answering:
         if not data:
             self._connection = None
         return data
-
-    async def _read_zipped(self, unzip: Any, deadline: float) -> bytes:
-        """Not more than `HIGH_WATER` bytes at a time, however much a few of the upstream's bytes stand for."""
-        plain = b""
-        while not plain and not unzip.eof:
-            data = unzip.unconsumed_tail or await self._read(deadline)
-            self._begun = self._begun or bool(data)
-            try:
-                plain = unzip.decompress(data, HIGH_WATER)
-            except zlib.error:
-                raise UpstreamFailure("bad_response", "broken compression") from None
-            if not data and not plain:
-                if not self._begun:
-                    return b""
-                raise UpstreamFailure("cut", "the compressed answer ended too soon")
-        if not plain:
-            self.close(almost_over=True)
-        return plain
 
     def close(self, almost_over: bool = False) -> None:
         """See `call.Incoming`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -41,15 +42,22 @@ class Pool:
         self._tls = tls
         self._idle: deque[Connection] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
+        """Calls in order of arrival; a result says that a connection is theirs."""
+        self._promised = 0
+        """Connections given to calls that have not woken yet."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
-        self.open = 0
+        self._open: set[Connection] = set()
+
+    @property
+    def open(self) -> int:
         """Connections that exist or are being made."""
+        return len(self._open)
 
     @property
     def busy(self) -> int:
         """Connections with a request on them."""
-        return self.open - len(self._idle)
+        return len(self._open) - len(self._idle)
 
     async def send(self, request: bytes, body: bytes, connect: float, deadline: float) -> Incoming:
         """Send one request and wait for the head of its answer.
@@ -72,39 +80,52 @@ class Pool:
                 connection.close()
                 raise
             await self._slot(deadline)
+            if self._idle and self.open >= self._limits.connections:
+                self._idle.popleft().abort()  # it was kept like the one that broke; the new one takes its place
             connection = await self._connect(connect, deadline)
 
     async def _acquire(self, connect: float, deadline: float) -> Connection:
         await self._slot(deadline)
-        oldest = clock.now() - self._limits.age_seconds
+        now = clock.now()
+        born, used = now - self._limits.age_seconds, now - self._limits.idle_seconds
         while self._idle:
             connection = self._idle.pop()
-            if connection.alive and connection.opened > oldest:
+            if connection.alive and connection.opened > born and connection.idle_since > used:
                 connection.reused = True
                 return connection
             connection.abort()
         return await self._connect(connect, deadline)
 
     async def _slot(self, deadline: float) -> None:
-        """Wait until a connection is idle or another one may be made."""
+        """Wait, in order of arrival, until a connection is idle or another one may be made."""
+        if self._room() and not self._waiting:
+            return
         until = min(deadline, clock.now() + self._limits.queue_seconds)
-        while not self._idle and self.open >= self._limits.connections:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            try:
-                await self._deadlines.wait(future, until)
-            except BaseException as error:
-                if future in self._waiting:
-                    self._waiting.remove(future)
-                else:
-                    self._admit()  # woken, but not able to use the slot: pass it on
-                if isinstance(error, TimeoutError):
-                    raise UpstreamFailure("pool", "all connections are taken") from None
-                raise
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await self._deadlines.wait(future, until)
+        except BaseException as error:
+            self._give_up(future)
+            if isinstance(error, TimeoutError):
+                raise UpstreamFailure("pool", "all connections are taken") from None
+            raise
+        self._promised -= 1
+
+    def _room(self) -> bool:
+        return self.busy + self._promised < self._limits.connections
+
+    def _give_up(self, future: asyncio.Future[None]) -> None:
+        """A call waits no longer; what was promised to it goes to the next one."""
+        if future in self._waiting:
+            self._waiting.remove(future)
+        elif not future.cancelled() and future.exception() is None:
+            self._promised -= 1
+        self._admit()
 
     async def _connect(self, connect: float, deadline: float) -> Connection:
-        self.open += 1
         connection = Connection(self._deadlines, self._release)
+        self._open.add(connection)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(max(0.0, min(connect, deadline - clock.now()))):
@@ -120,31 +141,31 @@ class Pool:
             connection.gone()
             if isinstance(error, TimeoutError):
                 raise UpstreamFailure("connect", "no connection in time") from None
-            if isinstance(error, OSError):
-                raise UpstreamFailure("connect", _why(error)) from None
+            if isinstance(error, OSError | UnicodeError):
+                raise _failure(error) from None
             raise
 
     def _release(self, connection: Connection, free: bool) -> None:
         """A connection is free again, or gone; called by itself."""
-        if free:
-            self._idle.append(connection)
-            if self._closed:
-                connection.abort()
-            elif self._sweeper is None:
-                self._sweep()
-        else:
-            self.open -= 1
+        if not free:
+            self._open.discard(connection)
             if connection in self._idle:
                 self._idle.remove(connection)
+        elif self._closed:
+            connection.abort()
+        else:
+            self._idle.append(connection)
+            if self._sweeper is None:
+                self._sweep()
         self._admit()
 
     def _admit(self) -> None:
-        """Let the next waiting call try."""
-        while self._waiting:
+        """Give what is free to the calls that wait."""
+        while self._waiting and self._room():
             future = self._waiting.popleft()
             if not future.done():
+                self._promised += 1
                 future.set_result(None)
-                return
 
     def _sweep(self) -> None:
         """Close what has been idle for too long; runs while anything is idle."""
@@ -155,22 +176,29 @@ class Pool:
         self._sweeper = loop.call_later(0.5, self._sweep) if self._idle else None
 
     def close(self) -> None:
-        """Close idle connections now and the others as they become free."""
+        """Close the connections that nobody uses now, and the others as they become free."""
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        for connection in list(self._idle):
-            connection.abort()
+        for connection in list(self._open):
+            connection.retire()
 
 
-def _why(error: OSError) -> str:
+def _failure(error: OSError | UnicodeError) -> UpstreamFailure:
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return UpstreamFailure("pool", "the gateway has no file descriptor left")  # no fault of the upstream
+    return UpstreamFailure("connect", _why(error))
+
+
+def _why(error: OSError | UnicodeError) -> str:
     """The reason without the address: `str(error)` would name internal hosts."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the TLS certificate was refused ({error.verify_message})"
+        reason = error.verify_message.partition(", ")[0]  # after the comma comes the host
+        return f"the TLS certificate was refused ({reason})"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or 'handshake'})"
-    if isinstance(error, socket.gaierror):
+        return f"TLS failed ({(error.reason or 'handshake').replace('_', ' ').lower()})"
+    if isinstance(error, socket.gaierror | UnicodeError):
         return "the host name is not known"
     return os.strerror(error.errno) if error.errno else "no connection"
 
@@ -191,10 +219,11 @@ class Pools:
         """The pool of one target, made at its first use."""
         pool = self._pools.get(target)
         if pool is None:
-            pool = self._pools[target] = Pool(target, self._deadlines, self._limits, self._context(target))
+            pool = self._pools[target] = Pool(target, self._deadlines, self._limits, self.context(target))
         return pool
 
-    def _context(self, target: Target) -> ssl.SSLContext | None:
+    def context(self, target: Target) -> ssl.SSLContext | None:
+        """How TLS to a target is verified; None: it speaks plain HTTP."""
         if target.scheme == "http":
             return None
         if self._tls is None:
