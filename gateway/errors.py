@@ -73,10 +73,20 @@ ERRORS: Mapping[str, ErrorKind] = MappingProxyType(
             429, "insufficient_quota", "caller", "The budget is spent.", "Raise the budget.", should_retry=False
         ),
         "upstream_auth": ErrorKind(
-            502, "upstream_error", "upstream", "The upstream refused the gateway's own key.", "Check its api_key."
+            502,
+            "upstream_error",
+            "upstream",
+            "The upstream refused the gateway's own key.",
+            "Check its api_key.",
+            False,
         ),
         "upstream_quota": ErrorKind(
-            502, "upstream_error", "upstream", "The gateway's own account upstream is out of credit.", "Top it up."
+            502,
+            "upstream_error",
+            "upstream",
+            "The gateway's own account upstream is out of credit.",
+            "Top it up.",
+            False,
         ),
         "upstream_rate_limited": ErrorKind(
             429, "rate_limit_error", "upstream", "The upstream limits the gateway.", "Wait for retry-after."

@@ -137,6 +137,10 @@ class Gateway:
         """Routes and models that a caller may use."""
         return self._planner.names(caller.models)
 
+    def unknown(self, name: str, caller: Caller) -> str:
+        """What to tell a caller about a name that is not there."""
+        return self._planner.unknown(name, caller.models)
+
     def exposition(self) -> tuple[str, bytes]:
         """Content type and text of the metrics."""
         return CONTENT_TYPE, self.metrics.exposition()

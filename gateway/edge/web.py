@@ -29,6 +29,8 @@ class Served(Protocol):
 
     def names(self, caller: Caller) -> list[str]: ...
 
+    def unknown(self, name: str, caller: Caller) -> str: ...
+
     def is_admin(self, headers: Mapping[bytes, bytes]) -> bool: ...
 
     def exposition(self) -> tuple[str, bytes]: ...
@@ -77,9 +79,9 @@ def _models(web: FastAPI, gateway: Served, prefix: str) -> None:
 
     @web.get(f"{prefix}/models/{{model_id:path}}", summary="One route or model")
     async def model(request: Request, model_id: str) -> JSONResponse:
-        names = gateway.names(gateway.identify(_headers(request)))
-        if model_id not in names:
-            raise GatewayError("model_not_found", f"The model '{model_id[:100]}' does not exist here.", param="model")
+        caller = gateway.identify(_headers(request))
+        if model_id not in gateway.names(caller):
+            raise GatewayError("model_not_found", gateway.unknown(model_id, caller), param="model")
         return JSONResponse(_row(gateway.runtime, model_id))
 
 

@@ -31,7 +31,7 @@ class Planner:
             return self._usable(call, route.name, "default", self._of_route(route))
         model = self._models.get(name) or self._by_id.get(name)
         if model is None:
-            raise GatewayError("model_not_found", self._unknown(call, name), param="model")
+            raise GatewayError("model_not_found", self.unknown(name, call.caller.models), param="model")
         self._allowed(call, model.name)
         return self._usable(call, model.name, "model", [Attempt(model, "named by the client")])
 
@@ -77,7 +77,8 @@ class Planner:
                 "model_not_allowed", f"This key may not use '{name}'. It may use: {names}.", param="model"
             )
 
-    def _unknown(self, call: Call, name: str) -> str:
-        names = self.names(call.caller.models)
+    def unknown(self, name: str, allowed: frozenset[str] | None) -> str:
+        """What to tell a caller who asked for a name that is not there: the nearest ones that it may use."""
+        names = self.names(allowed)
         near = difflib.get_close_matches(name[:100], names, n=3, cutoff=0.4) or names[:5]
         return f"The model '{name[:100]}' does not exist here. Nearest: {', '.join(near) or 'none'}."

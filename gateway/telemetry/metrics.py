@@ -39,6 +39,7 @@ class Metrics:
         self._info = Gauge("turnout_config_info", "The configuration in force.", ("digest",), registry=self.registry)
         self.registry.register(_InFlight(busy))
         self._parts: dict[tuple[str, str, str, str], _Row] = {}
+        self._results: dict[tuple[str, str, str], Counter] = {}
 
     def _counter(self, name: str, text: str, labels: Iterable[str]) -> Counter:
         return Counter(f"turnout_{name}", text, tuple(labels), registry=self.registry)
@@ -85,7 +86,11 @@ class Metrics:
 
     def _count_attempts(self, call: Call) -> None:
         for tried in call.tried:
-            self._attempts.labels(tried.model, tried.upstream, tried.cause or "ok").inc()
+            key = (tried.model, tried.upstream, tried.cause or "ok")
+            counter = self._results.get(key)
+            if counter is None:
+                counter = self._results[key] = self._attempts.labels(*key)
+            counter.inc()
         if call.plan is not None:
             for before, after in pairwise(call.tried):
                 self._fallbacks.labels(call.plan.route, before.model, after.model, before.cause).inc()

@@ -30,6 +30,9 @@ class Stand:
             raise GatewayError("invalid_api_key", "no")
         return Caller("ci", models=frozenset({"auto", "a/b"}))
 
+    def unknown(self, name: str, caller: Caller) -> str:
+        return f"The model '{name[:100]}' does not exist here. Nearest: m0."
+
     def names(self, caller: Caller) -> list[str]:
         return [n for n in ("auto", "m0", "a/b") if caller.models is None or n in caller.models]
 
