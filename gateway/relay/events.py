@@ -96,11 +96,15 @@ def _count(value: Any, name: str) -> int:
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_DATA_LINE = re.compile(rb"(?<![^\r\n])data(?:(: ?)[^\r\n]*)?(\r\n|\n|\r)")
 
 
 def without(event: bytes, names: frozenset[str]) -> bytes:
-    """The event with some top-level fields of its JSON cut out; the rest keeps its bytes, the event its line ends."""
-    data = data_of(event) or b"{}"
-    kept = {name: value for name, value in _fields(data).items() if name not in names}
+    """The event with some top-level fields of its JSON cut out; the rest keeps its bytes, the event its other lines."""
+    line = _DATA_LINE.search(event)
+    if line is None:
+        return event
+    kept = {name: value for name, value in _fields(data_of(event) or b"{}").items() if name not in names}
     body = b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
-    return event.replace(data, body, 1) if data in event else b"data: %b\n\n" % body
+    one_line = b"data%b%b%b" % (line[1] or b": ", body.replace(b"\n", b" "), line[2])
+    return event[: line.start()] + one_line + _DATA_LINE.sub(b"", event[line.end() :])
