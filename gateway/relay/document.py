@@ -35,6 +35,7 @@ def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
         raise UpstreamFailure("bad_response", "a web page instead of an answer" if start else "an empty answer")
     try:
         document = _document(body)
+        usage = usage_of(msgspec.json.decode(document.usage)) if document.usage else None
     except msgspec.ValidationError:
         raise UpstreamFailure("bad_response", "JSON, but no object") from None
     except (msgspec.DecodeError, RecursionError):
@@ -43,7 +44,7 @@ def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
         raise UpstreamFailure("embedded", "an error inside a 200 answer", body=bytes(document.error))
     if bytes(getattr(document, endpoint.answer_field)) in _NOTHING:
         raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
-    return usage_of(msgspec.json.decode(document.usage)) if document.usage else None
+    return usage
 
 
 def as_events(body: bytes, usage_wanted: bool) -> bytes:

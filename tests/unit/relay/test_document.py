@@ -29,6 +29,7 @@ def test_the_usage_of_a_good_answer() -> None:
         b"Hello",
         b'{"choices":[1]}\xff',
         b'{"choices":[1]} {}',
+        b'{"choices":[1],"usage":{"\xff":1}}',
         b'{"a":' + b"[" * 100_000,
     ],
 )
