@@ -16,6 +16,8 @@ CAP = 16 * 1024 * 1024
 
 _BLANK = 64 * 1024
 """Bytes of blanks and line ends that may come before a stream."""
+_BOM = b"\xef\xbb\xbf"
+"""May come before a stream, and means nothing (WHATWG HTML, "Server-sent events")."""
 _DONE = b"data: [DONE]\n\n"
 _USAGE = frozenset({"usage"})
 
@@ -120,11 +122,12 @@ class Stream:
     async def _sniff(self) -> bytes | None:
         """The first bytes of an event stream, whatever its content type says; None: it was a whole completion."""
         data = b""
-        while not data.lstrip():
+        while not data.lstrip() or _BOM.startswith(data):
             more = await _read(self._call, self._response, self._first_event)
             if not more or len(data) > _BLANK:
                 raise UpstreamFailure("bad_response", "an empty answer")
             data += more
+        data = data.removeprefix(_BOM)
         start = data.lstrip()[:1]
         if start == b"<":
             raise UpstreamFailure("bad_response", "a web page instead of a stream")

@@ -83,6 +83,12 @@ async def test_after_it_the_idle_time_applies_to_each_read() -> None:
     assert all(6.0 < deadline - clock.now() <= 7.0 for deadline in incoming.deadlines[1:])
 
 
+@pytest.mark.parametrize("pieces", [[b"\xef\xbb\xbf" + HI], [b"\xef", b"\xbb\xbf", HI], [b"\xef\xbb\xbf\n", HI]])
+async def test_a_byte_order_mark_is_no_part_of_a_stream(pieces: list[bytes | UpstreamFailure]) -> None:
+    caller, _ = await relayed(asked(), Pieces([*pieces, STOP, DONE]))
+    assert caller.body.lstrip() == HI + STOP + DONE
+
+
 WHOLE: list[list[bytes | UpstreamFailure]] = [
     [HI, STOP, DONE],
     [HI, STOP],
