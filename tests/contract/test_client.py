@@ -24,15 +24,20 @@ KERNEL = 10_000_000
 """Bytes that the kernel's buffers of all sockets on the way may take, generously; half of `BIG`."""
 
 
+async def exhaust(line: Line, incoming: Incoming | None, within: float) -> None:
+    """Ask (or read on) to the end, `within` seconds for each step."""
+    incoming = incoming or await line.send(within=within)
+    try:
+        while await incoming.read(clock.now() + within):
+            pass
+    finally:
+        incoming.close()
+
+
 async def fails(line: Line, incoming: Incoming | None = None, *, within: float = SOON) -> str:
     """The cause that asking (or reading on) fails with; its words are for callers."""
     with pytest.raises(UpstreamFailure) as caught:
-        if incoming is None:
-            incoming = await line.send(within=within)
-        while await incoming.read(clock.now() + within):
-            pass
-    if incoming is not None:
-        incoming.close()
+        await exhaust(line, incoming, within)
     detail = caught.value.detail
     assert detail
     assert not any(secret in detail for secret in ("127.0.0.1", "localhost", str(line.upstream.port), "sk-"))
@@ -126,7 +131,7 @@ async def test_compressed_bytes_are_undone_piece_by_piece(line: Line) -> None:
     line.upstream.script(Reply(gzip.compress(bytes(BIG)), headers={"content-encoding": "gzip"}))
     incoming = await line.send()
     sizes = [len(await incoming.read(clock.now() + SOON)) for _ in range(5)]
-    assert 0 < min(sizes)
+    assert min(sizes) > 0
     assert max(sizes) <= PIECE
     incoming.close()
 
