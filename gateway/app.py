@@ -1,4 +1,6 @@
-"""The application: inference paths go straight to the flow, everything else to FastAPI, which also documents both."""
+"""The application: inference paths go to the flow, everything else to FastAPI, which also documents both.
+
+Ordinary inference calls do not even come here: `edge/server.py` runs them on the connection itself."""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from structlog.typing import FilteringBoundLogger
 
 from gateway.call import ENDPOINTS
 from gateway.config.runtime import Runtime
-from gateway.edge.exchange import AsgiExchange, Receive, Send
+from gateway.edge.asgi import AsgiExchange, Receive, Send
+from gateway.edge.native import Inference
 from gateway.edge.origin import cors
 from gateway.edge.web import mount
 from gateway.telemetry.logs import Writer, logger
@@ -28,7 +31,9 @@ class Application:
         self._web = web
         self._origins: tuple[str, ...] = ()
         self._entry: ASGIApp = self._dispatch
-        self._inference = {p + e.path: e for e in ENDPOINTS.values() for p in ("/v1", "/api/v1")}
+        self._endpoints = {p + e.path: e for e in ENDPOINTS.values() for p in ("/v1", "/api/v1")}
+        targets = {path.encode(): endpoint for path, endpoint in self._endpoints.items()}
+        self.inference = Inference(gateway.flow.run, targets, gateway.pulse, gateway.tasks)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         origins = self.gateway.runtime.gateway.cors
@@ -38,7 +43,7 @@ class Application:
 
     async def _dispatch(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self._inference.get(scope["path"])
+            endpoint = self._endpoints.get(scope["path"])
             if endpoint is not None:
                 gateway = self.gateway
                 exchange = AsgiExchange(endpoint, scope, receive, send, gateway.pulse, gateway.tasks)

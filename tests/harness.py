@@ -194,7 +194,7 @@ class LocalGateway(Served):
     async def _start(self) -> None:
         self._tasks = asyncio.all_tasks()
         self.app = create(load(self.file, self.env), logger(cast(Writer, self._log), as_text=False), **self._options)
-        config = settings(self.app)
+        config = settings(self.app, self.app.inference)
         config.load()
         self._server = WebServer(config)
         self._server.lifespan = config.lifespan_class(config)

@@ -90,7 +90,9 @@ def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -
         await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()
 
     application = create(runtime, log, background=reload, at_end=writer.close)
-    return WebServer(settings(application, timeout_graceful_shutdown=30), application.gateway.drain)
+    return WebServer(
+        settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain
+    )
 
 
 async def serve_on(web: WebServer, listener: socket.socket, started: Callable[[], None] = lambda: None) -> None:

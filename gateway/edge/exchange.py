@@ -1,23 +1,19 @@
-"""The ASGI adapter: one request and its answer as a `call.Exchange`."""
+"""One request and its answer as a `call.Exchange`: all that does not depend on how the bytes come and go."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from abc import ABC, abstractmethod
 from typing import Any
 
 from gateway import clock
 from gateway.call import Call, Endpoint, Headers
 from gateway.clock import Tasks
+from gateway.edge.line import Line
 from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.render import call_headers, error_body, error_event, error_headers, request_id
-from gateway.edge.server import headers_of, line_of
 from gateway.errors import GatewayError
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON = re.compile(rb"\s*application/(?:[\w.+-]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 _PING = b": ping\n\n"
@@ -25,21 +21,19 @@ _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
 
 
-class AsgiExchange:
-    """See `call.Exchange`."""
+class Exchange(ABC):
+    """See `call.Exchange`. The adapters (`asgi.py`, `native.py`) take body parts and send bytes."""
 
     def __init__(
-        self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, pulse: Pulse, tasks: Tasks
+        self, endpoint: Endpoint, headers: dict[bytes, bytes], peer: str, line: Line, pulse: Pulse, tasks: Tasks
     ) -> None:
         self.endpoint = endpoint
-        self.headers = headers_of(scope)
-        self.peer: str = (scope.get("client") or ("",))[0]
+        self.headers = headers
+        self.peer = peer
         self.left = False
-        self._receive = receive
-        self._send = send
+        self._line = line
         self._pulse = pulse
         self._tasks = tasks
-        self._line = line_of(scope)
         self._task: asyncio.Task[Any] | None = None
         self._call: Call | None = None
         self._started = False
@@ -49,6 +43,18 @@ class AsgiExchange:
         self._late = False
         """The body took too long."""
         self._sent_at = 0.0
+
+    @abstractmethod
+    async def _take(self) -> tuple[bytes, bool]:
+        """The next part of the body, and whether more follows. CancelledError, and `left` set, if none can come."""
+
+    @abstractmethod
+    async def _begin(self, status: int, headers: Headers) -> None:
+        """Send the head."""
+
+    @abstractmethod
+    async def _send(self, data: bytes, more: bool) -> None:
+        """Send a part of the body; waits while the caller does not take it."""
 
     @property
     def request_id(self) -> str:
@@ -61,9 +67,8 @@ class AsgiExchange:
         """See `call.Exchange`."""
         self._check_head(limit)
         self._reading = True
-        message = await self._receive_in_time()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body"):
+        body, more = await self._take_in_time()
+        if more:
             body = await self._read_on(body, limit)
         self._reading = False
         if limit and len(body) > limit:
@@ -73,16 +78,15 @@ class AsgiExchange:
     async def _read_on(self, first: bytes, limit: int) -> bytes:
         parts, size, more = [first], len(first), True
         while more and not (limit and size > limit):
-            message = await self._receive_in_time()
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more = message.get("more_body", False)
+            part, more = await self._take_in_time()
+            parts.append(part)
+            size += len(part)
         return b"".join(parts)
 
-    async def _receive_in_time(self) -> MutableMapping[str, Any]:
+    async def _take_in_time(self) -> tuple[bytes, bool]:
         self._waiting_since = clock.now()
         try:
-            message = await self._receive()
+            return await self._take()
         except asyncio.CancelledError:
             if not self._late or self._task is None:
                 raise
@@ -90,10 +94,6 @@ class AsgiExchange:
             raise GatewayError("request_timeout", "The request body did not arrive in time.") from None
         finally:
             self._waiting_since = None
-        if message["type"] == "http.disconnect":
-            self.left = True
-            raise asyncio.CancelledError
-        return message
 
     def _check_head(self, limit: int) -> None:
         # No content type is fine, but not from a web page: browsers send that to any address without asking first.
@@ -166,19 +166,20 @@ class AsgiExchange:
 
     async def _head(self, status: int, headers: Headers) -> None:
         self._started = True
-        await self._put({"type": "http.response.start", "status": status, "headers": headers})
+        self._waiting_since = self._sent_at = clock.now()
+        await self._begin(status, headers)
+        self._waiting_since = None
 
     async def write(self, data: bytes) -> None:
         """See `call.Exchange`."""
-        await self._put({"type": "http.response.body", "body": data, "more_body": True})
+        self._waiting_since = self._sent_at = clock.now()
+        await self._send(data, True)
+        self._waiting_since = None
 
     async def end(self, data: bytes = b"") -> None:
         """See `call.Exchange`."""
-        await self._put({"type": "http.response.body", "body": data})
-
-    async def _put(self, message: MutableMapping[str, Any]) -> None:
         self._waiting_since = self._sent_at = clock.now()
-        await self._send(message)
+        await self._send(data, False)
         self._waiting_since = None
 
     async def fail(self, call: Call, error: GatewayError) -> None:
@@ -212,9 +213,9 @@ class AsgiExchange:
         try:
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while taken < _DRAIN_BYTES:
-                    message = await self._receive()
-                    taken += len(message.get("body", b""))
-                    if not message.get("more_body"):
+                    part, more = await self._take()
+                    taken += len(part)
+                    if not more:
                         return
         except TimeoutError:
             return

@@ -7,17 +7,20 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway.call import Endpoint
+from gateway.edge.line import SCOPE_KEY, Line
+from gateway.edge.native import Inference, NativeExchange
 from gateway.edge.render import error_body
 from gateway.errors import GatewayError
 
-SCOPE_KEY = "turnout.connection"
 MAX_HEAD = 64 * 1024
 
 
@@ -28,6 +31,10 @@ class Connection(HttpToolsProtocol):
     """Called once when the caller's connection is gone."""
     _in_head = False
     _head_size = 0
+
+    def __init__(self, *arguments: Any, inference: Inference, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._inference = inference
 
     def data_received(self, data: bytes) -> None:
         before, was_in_head = self.scope, self._in_head
@@ -56,8 +63,27 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        super().on_headers_complete()
-        self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[dict-item]
+        endpoint = self._endpoint()
+        if endpoint is None:
+            super().on_headers_complete()
+            self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[dict-item]
+            return
+        before, exchange = self.cycle, NativeExchange(self._inference, endpoint, self, self.parser.should_keep_alive())
+        self.cycle = exchange  # type: ignore[assignment]
+        if before is None or before.response_complete:
+            self._start_asgi_task(exchange, self.app)  # type: ignore[arg-type]
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
+
+    def _endpoint(self) -> Endpoint | None:
+        """The endpoint of an ordinary inference call; None for whatever is the least bit unusual: ASGI has it."""
+        endpoint = self._inference.endpoints.get(self.url)
+        if endpoint is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
+            return None
+        if self.parser.should_upgrade() or any(name == b"origin" for name, _ in self.headers):
+            return None
+        return endpoint
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -65,52 +91,11 @@ class Connection(HttpToolsProtocol):
             self.on_lost()
 
 
-class Line:
-    """One request on a connection (several may be queued there)."""
-
-    __slots__ = ("_connection", "_cycle")
-
-    def __init__(self, connection: Connection, cycle: RequestResponseCycle) -> None:
-        self._connection = connection
-        self._cycle = cycle
-
-    @property
-    def body_complete(self) -> bool:
-        """All of the request's body has arrived."""
-        return not self._cycle.more_body
-
-    def on_lost(self, callback: Callable[[], None] | None) -> None:
-        """Whom to tell when the caller's connection is gone."""
-        self._connection.on_lost = callback
-
-    def drop(self) -> None:
-        """Close at once: the caller sees that the answer is not whole."""
-        self._cycle.disconnected = True
-        self._connection.transport.abort()
-
-
-def headers_of(scope: Any) -> dict[bytes, bytes]:
-    """Names in lower case. Values of a repeated one are joined by commas (RFC 9110): no check sees only one of them."""
-    headers: dict[bytes, bytes] = dict(scope["headers"])
-    if len(headers) == len(scope["headers"]):
-        return headers
-    values: dict[bytes, list[bytes]] = {}
-    for name, value in scope["headers"]:
-        values.setdefault(name, []).append(value)
-    return {name: b", ".join(given) for name, given in values.items()}
-
-
-def line_of(scope: Any) -> Line:
-    """The line behind an ASGI scope."""
-    line: Line = scope["extensions"][SCOPE_KEY]
-    return line
-
-
-def settings(application: Any, **options: Any) -> uvicorn.Config:
-    """How the web server runs the application. `options` are uvicorn's own (host, port, fd, ...)."""
+def settings(application: Any, inference: Inference, **options: Any) -> uvicorn.Config:
+    """How the web server runs the application and, below it, inference calls. `options` are uvicorn's own."""
     return uvicorn.Config(
         application,
-        http=Connection,
+        http=partial(Connection, inference=inference),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.call import ENDPOINTS, Caller
 from gateway.config.network import is_loopback
 from gateway.config.runtime import Runtime
+from gateway.edge.line import headers_of
 from gateway.edge.render import error_body, error_headers, request_id
-from gateway.edge.server import headers_of
 from gateway.errors import GatewayError
 
 
@@ -59,7 +59,7 @@ class _Identified:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def identified(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                own = request_id(headers_of(scope)).encode()
+                own = request_id(headers_of(scope["headers"])).encode()
                 message["headers"] = [*message["headers"], (b"x-request-id", own)]
             await send(message)
 
@@ -67,7 +67,7 @@ class _Identified:
 
 
 def _headers(request: Request) -> Mapping[bytes, bytes]:
-    return headers_of(request.scope)
+    return headers_of(request.scope["headers"])
 
 
 def _models(web: FastAPI, gateway: Served, prefix: str) -> None:

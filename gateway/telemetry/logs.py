@@ -138,7 +138,7 @@ def call_line(log: FilteringBoundLogger, call: Call, client: str, now: float) ->
     }
     if call.first_token is not None:
         fields["ttft_ms"] = round((call.first_token - call.arrived) * 1000, 1)
-    failed = [f"{t.model}: {t.cause}: {t.detail}" for t in call.tried if t.cause]
+    failed = [f"{t.model}: {t.cause}: {t.detail}" for t in call.tried if t.detail]
     if failed:
         fields["failed"] = failed
     if call.error is not None:

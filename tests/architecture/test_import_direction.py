@@ -27,7 +27,7 @@ MAY_IMPORT = {
 }
 """The key is a part of `gateway/`, or `serving`; every part may import itself and the package's own constants."""
 
-NAMED_ELSEWHERE = {"app": frozenset({"edge.AsgiExchange"})}
+NAMED_ELSEWHERE = {"app": frozenset({"edge.AsgiExchange", "edge.Inference"})}
 """Concrete classes that another part than `wiring` may name: the application makes one exchange for each request."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from gateway import clock
 from gateway.call import ENDPOINTS, Call
 from gateway.clock import Tasks
-from gateway.edge.exchange import AsgiExchange
+from gateway.edge.asgi import AsgiExchange
 from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.server import SCOPE_KEY
 from gateway.errors import GatewayError

@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from gateway.edge.server import Connection, line_of, settings
+from gateway.clock import Tasks
+from gateway.edge.line import line_of
+from gateway.edge.native import Inference
+from gateway.edge.pulse import Pulse
+from gateway.edge.server import settings
 from tests.fakes import Cut, connect, post, request
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+async def _nothing(_: object) -> None: ...
+
+
+NO_INFERENCE = Inference(_nothing, {}, Pulse(), Tasks())
 LIMIT = 15.0
 """Seconds after which a wait has failed."""
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]}
@@ -22,11 +32,13 @@ START = {"type": "http.response.start", "status": 200, "headers": [(b"content-le
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[str]:
     """The URL of a server that runs `app` on the gateway's connections."""
-    config = settings(app)
+    config = settings(app, NO_INFERENCE)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: config.http_protocol_class(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
     try:
         async with asyncio.timeout(LIMIT):
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -113,5 +125,5 @@ async def test_the_server_does_not_name_itself_and_keeps_connections() -> None:
             answer = await client.response()
             await answer.read()
             assert answer.header("server") is None
-    assert settings(app).timeout_keep_alive > 60
-    assert not settings(app).proxy_headers
+    assert settings(app, NO_INFERENCE).timeout_keep_alive > 60
+    assert not settings(app, NO_INFERENCE).proxy_headers
