@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,6 +15,7 @@ from gateway.call import ENDPOINTS, Caller
 from gateway.config.network import is_loopback
 from gateway.config.runtime import Runtime
 from gateway.edge.line import headers_of
+from gateway.edge.openapi import describe
 from gateway.edge.render import error_body, error_headers, request_id
 from gateway.errors import GatewayError
 
@@ -47,7 +48,7 @@ def mount(web: FastAPI, gateway: Served) -> None:
     _health(web, gateway)
     _metrics(web, gateway)
     _errors(web, gateway)
-    _describe(web)
+    describe(web)
 
 
 class _Identified:
@@ -98,7 +99,11 @@ def _health(web: FastAPI, gateway: Served) -> None:
     async def live() -> JSONResponse:
         return JSONResponse({"status": "live"})
 
-    @web.get("/health/ready", summary="At least one model of each route can be used")
+    @web.get(
+        "/health/ready",
+        summary="At least one model of each route can be used",
+        responses={503: {"description": "What cannot be used, and why"}},
+    )
     async def ready() -> JSONResponse:
         missing = await gateway.unusable()
         if missing:
@@ -107,7 +112,7 @@ def _health(web: FastAPI, gateway: Served) -> None:
 
 
 def _metrics(web: FastAPI, gateway: Served) -> None:
-    @web.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    @web.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics(request: Request) -> Response:
         settings = gateway.runtime.gateway
         is_open = settings.metrics == "open" or (settings.metrics is None and is_loopback(settings.host))
@@ -155,34 +160,3 @@ def _mistake(method: str, path: str) -> str:
     if path in {e.path for e in ENDPOINTS.values()} | {"/models", "/responses", "/messages"}:
         return f"'/v1' is missing before '{path}': the base URL must end in '/v1'."
     return f"Nothing is served at {method} {path[:200]}."
-
-
-def _describe(web: FastAPI) -> None:
-    """Add the inference paths, which never reach FastAPI, to its OpenAPI document."""
-    generate = web.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = generate()
-        for endpoint in ENDPOINTS.values():
-            document["paths"].setdefault(f"/v1{endpoint.path}", {"post": _operation(endpoint.name, endpoint.required)})
-        return document
-
-    web.openapi = openapi  # type: ignore[method-assign]
-
-
-def _operation(name: str, required: str | None) -> dict[str, Any]:
-    needed = ["model", *([required] if required else [])]
-    properties = {"model": {"type": "string"}, "stream": {"type": "boolean"}}
-    if required == "messages":
-        properties["messages"] = {"type": "array"}
-    schema = {"type": "object", "required": needed, "properties": properties, "additionalProperties": True}
-    answers = {
-        status: {"description": text}
-        for status, text in (("200", "The answer, or a stream of events"), ("4XX", "An OpenAI error object"))
-    }
-    return {
-        "summary": f"OpenAI {name}; unknown fields travel unchanged",
-        "operationId": f"create_{name}",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-        "responses": {**answers, "5XX": {"description": "An upstream failed"}},
-    }
