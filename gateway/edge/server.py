@@ -114,7 +114,7 @@ class WebServer(uvicorn.Server):
         """`notice_seconds`: how long the listener stays open after the first signal."""
         super().__init__(config)
         self._notice_seconds = notice_seconds
-        self._draining = False
+        self._signals = 0
         self.ready = asyncio.Event()
         """Requests are answered."""
 
@@ -123,21 +123,22 @@ class WebServer(uvicorn.Server):
         await super().startup(sockets)
         self.ready.set()
 
-    @property
-    def draining(self) -> bool:
-        """A signal came: readiness says no, calls still run."""
-        return self._draining
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First not ready, then, once whoever balances the load has seen it, no more connections; a second signal does
         not wait for that, a third one not even for running calls."""
-        if self._draining:
-            self.force_exit = self.should_exit
+        self._signals += 1
+        if self._signals > 1:
             self.should_exit = True
+            self.force_exit = self._signals > 2
             return
-        self._draining = True
         delay = self._notice_seconds() if self.started else 0.0
         asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn.Server; the application is told also where running calls are not waited for."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.fakes import DONE, Upstream, WaitFor, chunk
-from tests.fakes.steps import Sse
+from tests.fakes.steps import Sse, Step
 from tests.harness import Gateway, config_for
 
 STREAM = {"model": "auto", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
@@ -16,7 +16,7 @@ STREAM = {"model": "auto", "stream": True, "messages": [{"role": "user", "conten
 pytestmark = pytest.mark.timeout(60)
 
 
-def held(gate: asyncio.Event) -> Sse:
+def held(gate: asyncio.Event) -> Step:
     """A stream that begins, waits for the gate, and ends well."""
     return Sse([chunk(content="a"), WaitFor(gate), chunk(content="b"), chunk(finish="stop"), DONE])
 

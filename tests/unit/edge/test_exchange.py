@@ -13,8 +13,8 @@ from gateway import clock
 from gateway.call import ENDPOINTS, Call
 from gateway.clock import Tasks
 from gateway.edge.asgi import AsgiExchange
+from gateway.edge.line import SCOPE_KEY
 from gateway.edge.pulse import Patience, Pulse
-from gateway.edge.server import SCOPE_KEY
 from gateway.errors import GatewayError
 from tests.unit.building import a_call
 

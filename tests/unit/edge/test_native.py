@@ -14,7 +14,7 @@ from gateway.clock import Tasks
 from gateway.edge.exchange import Exchange
 from gateway.edge.native import Inference
 from gateway.edge.pulse import Pulse
-from gateway.edge.server import settings
+from gateway.edge.server import Connection, settings
 from tests.fakes import connect, post, request
 
 TARGET = "/v1/chat/completions"
@@ -34,7 +34,7 @@ async def serving(run: Run) -> AsyncIterator[str]:
     config.load()
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
-        lambda: config.http_protocol_class(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: Connection(config, state, {}, inference=inference), "127.0.0.1", 0
     )
     try:
         async with asyncio.timeout(15):

@@ -14,7 +14,7 @@ from gateway.clock import Tasks
 from gateway.edge.line import line_of
 from gateway.edge.native import Inference
 from gateway.edge.pulse import Pulse
-from gateway.edge.server import settings
+from gateway.edge.server import Connection, settings
 from tests.fakes import Cut, connect, post, request
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -36,9 +36,7 @@ async def serving(app: App) -> AsyncIterator[str]:
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: config.http_protocol_class(config=config, server_state=state, app_state={}), "127.0.0.1", 0
-    )
+    server = await loop.create_server(lambda: Connection(config, state, {}, inference=NO_INFERENCE), "127.0.0.1", 0)
     try:
         async with asyncio.timeout(LIMIT):
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
