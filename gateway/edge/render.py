@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-import uuid
 from collections.abc import Mapping
 
 import msgspec
@@ -21,7 +21,7 @@ _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 def request_id(headers: Mapping[bytes, bytes]) -> str:
     """The caller's own id if it is short and plain, else a new one."""
     sent = headers.get(b"x-request-id", b"")
-    return sent.decode() if _ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
+    return sent.decode() if _ID.fullmatch(sent) else f"req_{os.urandom(16).hex()}"
 
 
 def error_body(error: GatewayError) -> bytes:
