@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import httpx2
+import socksio
 
 from gateway import clock
 from gateway.call import Incoming
@@ -61,6 +62,7 @@ FAILURES: Mapping[type[Exception], tuple[str, str]] = MappingProxyType(
         httpx2.InvalidURL: ("connect", "the address is no URL"),
         httpx2.StreamError: ("bad_response", "the answer was read out of turn"),
         httpx2.CookieConflict: ("bad_response", "cookies at odds"),
+        socksio.ProtocolError: ("connect", "the proxy does not speak SOCKS5"),  # not wrapped by the library
     }
 )
 """Most specific first; every exception of the library has a row by its class or a base of it (a test asks)."""
@@ -77,6 +79,7 @@ class ProxiedClient:
 
     def __init__(self, target: Target, proxy: str, limits: PoolLimits, tls: ssl.SSLContext | None) -> None:
         self._origin = target.url.removesuffix(target.prefix)
+        self._socks = proxy.startswith("socks")
         self._queue_seconds = limits.queue_seconds
         kept = httpx2.Limits(max_connections=limits.connections, keepalive_expiry=limits.idle_seconds)
         self._open = partial(_client, proxy, tls, limits=kept)
@@ -94,12 +97,17 @@ class ProxiedClient:
         headers = [(name, value) for name, _, value in (header.partition(b": ") for header in lines)]
         self._client = client = self._client or self._open()
         outgoing = client.build_request(method, self._origin + path, headers=headers, content=body, timeout=limits)
+        made: list[Any] = []
+        if self._socks:
+            outgoing.extensions["trace"] = partial(_note_connection, made)
         self.busy += 1
         try:
             async with _translated(), asyncio.timeout(remaining):
                 return _Proxied(await client.send(outgoing, stream=True), self._over)
         except BaseException:
             self._left()
+            for stream in made:
+                await stream.aclose()
             raise
 
     def _over(self, closing: Coroutine[Any, Any, None]) -> None:
@@ -165,6 +173,12 @@ async def _translated(late: str = "no answer in time") -> AsyncIterator[None]:
         raise UpstreamFailure("timeout", late) from None
     except tuple(FAILURES) as error:
         raise failure_of(error) from None
+
+
+async def _note_connection(made: list[Any], event: str, info: Mapping[str, Any]) -> None:
+    """Keep hold of a connection to a SOCKS proxy: the library forgets to close one that it cannot use."""
+    if event == "socks.connect_tcp.complete":
+        made.append(info["return_value"])
 
 
 async def _close(response: httpx2.Response, pieces: AsyncGenerator[bytes]) -> None:

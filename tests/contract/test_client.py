@@ -144,6 +144,7 @@ async def test_compressed_bytes_are_undone_piece_by_piece(line: Line) -> None:
         (zlib.compress(BODY)[:-6], "deflate", "cut"),
         (b"whatever", "br", "bad_response"),
     ],
+    ids=["no gzip", "gzip without its end", "deflate without its end", "unknown"],
 )
 async def test_broken_compression(line: Line, body: bytes, encoding: str, cause: str) -> None:
     line.upstream.script(Reply(body, headers={"content-encoding": encoding}))

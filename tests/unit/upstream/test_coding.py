@@ -44,6 +44,7 @@ def test_plain_answers_need_no_decoder(headers: dict[bytes, bytes]) -> None:
 @pytest.mark.parametrize(
     ("encoding", "packed"),
     [(b"gzip", gzip.compress(TEXT)), (b" X-GZIP ", gzip.compress(TEXT)), (b"deflate", zlib.compress(TEXT))],
+    ids=["gzip", "x-gzip", "deflate"],
 )
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_any_cut_gives_the_same_bytes(encoding: bytes, packed: bytes, size: int) -> None:
@@ -76,6 +77,7 @@ async def test_nothing_at_all_is_an_empty_answer() -> None:
         (b"br", [b"anything"], "bad_response"),
         (b"gzip, gzip", [gzip.compress(gzip.compress(TEXT))], "bad_response"),
     ],
+    ids=["its end is missing", "one byte", "no gzip", "unknown", "twice"],
 )
 async def test_what_cannot_be_undone(encoding: bytes, pieces: list[bytes], cause: str) -> None:
     with pytest.raises(UpstreamFailure) as caught:
