@@ -101,10 +101,9 @@ _DATA_LINE = re.compile(rb"(?<![^\r\n])data(?:(: ?)[^\r\n]*)?(\r\n|\n|\r)")
 
 def without(event: bytes, names: frozenset[str]) -> bytes:
     """The event with some top-level fields of its JSON cut out; the rest keeps its bytes, the event its other lines."""
-    line = _DATA_LINE.search(event)
-    if line is None:
-        return event
+    *_, last = _DATA_LINE.finditer(event)
     kept = {name: value for name, value in _fields(data_of(event) or b"{}").items() if name not in names}
     body = b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
-    one_line = b"data%b%b%b" % (line[1] or b": ", body.replace(b"\n", b" "), line[2])
-    return event[: line.start()] + one_line + _DATA_LINE.sub(b"", event[line.end() :])
+    # In the place of the last one: what follows it keeps the line end that it had.
+    line = b"data%b%b%b" % (last[1] or b": ", body.replace(b"\n", b" "), last[2])
+    return _DATA_LINE.sub(b"", event[: last.start()]) + line + event[last.end() :]

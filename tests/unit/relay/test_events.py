@@ -124,8 +124,9 @@ CUTS: list[tuple[bytes, bytes]] = [
     (b'\ndata: {"a":1,"usage":{}}\r\n\r', b'\ndata: {"a":1}\r\n\r'),
     (b'data: {"a":1,\ndata: "usage":{}}\n\n', b'data: {"a":1}\n\n'),
     (b'data: {"usage":{}}\n\n', b"data: {}\n\n"),
-    (b'data: {"usage":{}}\nx: y\ndata\n\n', b"data: {}\nx: y\n\n"),
-    (b'data\rdata:{"a":[1,\rdata:2],"usage":{}}\rid: 1\r\r', b'data: {"a":[1, 2]}\rid: 1\r\r'),
+    (b'data: {"usage":{}}\nx: y\ndata\n\n', b"x: y\ndata: {}\n\n"),
+    (b'data\rdata: {"usage":{}}\n\n', b"data: {}\n\n"),
+    (b'data\rdata:{"a":[1,\rdata:2],"usage":{}}\rid: 1\r\r', b'data:{"a":[1, 2]}\rid: 1\r\r'),
     (b': {"usage":1}\ndata: {"usage":1}\n\n', b': {"usage":1}\ndata: {}\n\n'),
 ]
 
