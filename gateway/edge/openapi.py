@@ -35,7 +35,7 @@ def _complete(document: dict[str, Any]) -> None:
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}}
+    answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
     return {
         "summary": f"OpenAI {endpoint.name}; unknown fields travel unchanged",
         "operationId": f"create_{endpoint.name}",
