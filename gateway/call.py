@@ -104,6 +104,17 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Which arm of an experiment a call belongs to, with the probability that this had: enough to judge any later
+    policy offline."""
+
+    experiment: str
+    arm: str
+    """A model's name."""
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Where a request goes: attempts in order, and the rule that chose them."""
 
@@ -113,6 +124,11 @@ class Plan:
     attempts: tuple[Attempt, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     """(model, why) for what the plan would have held, were it usable."""
+    task: str | None = None
+    """The task type, where a rule asked for it."""
+    split: Split | None = None
+    unpinned: str | None = None
+    """Why the conversation had to leave the model that it was pinned to."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 
 import msgspec
@@ -13,15 +14,18 @@ from gateway.accounting.usage import estimated
 from gateway.auth.keyring import Keyring, is_admin
 from gateway.call import ENDPOINTS, Attempt, Call, Caller
 from gateway.clock import Tasks
+from gateway.config.crosscheck import BUILT_IN_TASKS
 from gateway.config.runtime import Runtime, Target, Upstream
 from gateway.edge.body import parse
 from gateway.edge.origin import Proxies
 from gateway.edge.pulse import Patience, Pulse
 from gateway.errors import UpstreamFailure
+from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
 from gateway.limits.unlimited import Unlimited
 from gateway.relay.relay import deliver, hold
-from gateway.routing.planner import Planner
+from gateway.routing.conversation import Pins
+from gateway.routing.planner import Planner, Senses
 from gateway.telemetry.logs import call_line
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.upstream import request
@@ -49,6 +53,7 @@ class Gateway:
         self.pulse = Pulse(patience)
         self.metrics = Metrics(self._busy)
         self._health = Health()
+        self._pins = Pins()
         self._balanced = False
         """Somebody asks for readiness."""
         self._draining = False
@@ -68,7 +73,7 @@ class Gateway:
     # -- the stages
 
     def _stages(self, runtime: Runtime) -> Stages:
-        self._planner = Planner(runtime)
+        self._planner = Planner(runtime, frozenset({*BUILT_IN_TASKS, *runtime.tasks}), self._senses(runtime))
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
         walker = Walker({u.name: self._doors(u) for u in runtime.upstreams.values() if u.off is None}, self._model_id)
         return Stages(
@@ -81,6 +86,17 @@ class Gateway:
             deliver=deliver,
             finish=self._finish,
             report=self._report,
+        )
+
+    def _senses(self, runtime: Runtime) -> Senses:
+        secret = hashlib.sha256((runtime.gateway.admin_key or "").encode()).digest()
+        return Senses(
+            classify=lambda text: "other",
+            estimate=lambda raw: len(raw) // 4,
+            assign=Splits(runtime.experiments).assign,
+            why_not=lambda model: None,
+            pins=self._pins,
+            secret=secret,
         )
 
     def _doors(self, upstream: Upstream) -> tuple[Door, ...]:

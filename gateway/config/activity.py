@@ -25,12 +25,9 @@ INACTIVE = (
     Inactive(("models", "*", "price")),
     Inactive(("models", "*", "parameters")),
     Inactive(("tasks",)),
-    Inactive(("routes", "*", "rules")),
-    Inactive(("routes", "*", "sticky")),
     Inactive(("limits",)),
     Inactive(("keys", "*", "limits")),
     Inactive(("keys", "*", "budget")),
-    Inactive(("experiments",)),
 )
 
 

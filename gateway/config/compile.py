@@ -49,6 +49,8 @@ def compile_runtime(inputs: Inputs) -> Runtime:
         routes=MappingProxyType({name: _route(name, entry) for name, entry in config.routes.items()}),
         keys=tuple(_key(entry) for entry in config.keys if entry.key),
         open_to_all=not config.keys,
+        experiments=MappingProxyType({name: _experiment(name, entry) for name, entry in config.experiments.items()}),
+        tasks=MappingProxyType(dict(config.tasks)),
         notices=(*inputs.notices, *_notices(inputs, upstreams)),
         inactive=tuple(inputs.source.notice(path, "not active yet") for path in inactive_paths(inputs.values)),
     )
@@ -130,6 +132,11 @@ def _model(name: str, entry: schema.Model, upstream: runtime.Upstream) -> runtim
 
 def _route(name: str, entry: schema.Route) -> runtime.Route:
     return runtime.Route(name, entry.default, entry.fallback, entry.sticky, entry.rules)
+
+
+def _experiment(name: str, entry: schema.Experiment) -> runtime.Experiment:
+    arms = MappingProxyType({arm: float(weight) for arm, weight in entry.arms.items()})
+    return runtime.Experiment(name, entry.route, arms, entry.rules, entry.unit, entry.salt or name)
 
 
 def _key(entry: schema.Key) -> runtime.StaticKey:

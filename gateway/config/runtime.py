@@ -100,6 +100,20 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Experiment:
+    """One entry of `experiments:`."""
+
+    name: str
+    route: str
+    arms: Mapping[str, float]
+    """Model -> weight, in the order of the file."""
+    rules: tuple[str, ...] = ()
+    """Rules whose requests are split; empty: all of the route's."""
+    unit: Literal["conversation", "key", "user"] = "conversation"
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StaticKey:
     """One entry of `keys:`."""
 
@@ -157,6 +171,9 @@ class Runtime:
     keys: tuple[StaticKey, ...]
     open_to_all: bool
     """No `keys` section: any credential or none is accepted (loopback only)."""
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    """Task types of the file, added to the built-in ones."""
     notices: tuple[Notice, ...] = ()
     inactive: tuple[Notice, ...] = ()
     """Keys of the file whose behaviour this version does not have yet."""

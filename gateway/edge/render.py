@@ -59,6 +59,11 @@ def call_headers(call: Call) -> Headers:
     if plan is not None:
         headers.append((b"x-turnout-route", _text(plan.route)))
         headers.append((b"x-turnout-rule", _text(plan.rule)))
+        if plan.task is not None:
+            headers.append((b"x-turnout-task", _text(plan.task)))
+        if plan.split is not None:
+            headers.append((b"x-turnout-experiment", _text(plan.split.experiment)))
+            headers.append((b"x-turnout-arm", _text(plan.split.arm)))
     if answered is not None:
         headers.append((b"x-turnout-model", _text(answered.model.name)))
         headers.append((b"x-turnout-upstream", _text(answered.model.upstream.name)))

@@ -1,21 +1,63 @@
-"""The planner of one configuration. `turnout explain` will be this, run without sending."""
+"""The planner of one configuration: the name a client sent, the route's rules, stickiness and splits -> a plan.
+
+Pure: it reads the request and what is known in memory, and sends nothing. `turnout explain` is this, without sending.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from gateway.call import Attempt, Call, Plan
+from gateway.call import Attempt, Call, Plan, Split
 from gateway.config.runtime import Model, Route, Runtime
 from gateway.errors import GatewayError
+from gateway.routing.conversation import Pin, Pins, conversation_of
+from gateway.routing.facts import Classify, Estimate, Facts
+from gateway.routing.rules import CompiledRule, compile_rules, first_match
+
+Assign = Callable[[str, str, Callable[[str], bytes]], Split | None]
+"""(route, rule, unit -> its bytes) -> the arm, where a split applies."""
+WhyNot = Callable[[Model], str | None]
+"""Why a model should not be asked first now; None: it can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Senses:
+    """What the planner asks outside of the configuration."""
+
+    classify: Classify
+    estimate: Estimate
+    assign: Assign
+    why_not: WhyNot
+    pins: Pins
+    secret: bytes
+    """Keys the names of conversations; the same in every process that shares pins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The first model of a plan, and why."""
+
+    model: str
+    rule: str
+    reason: str
+    split: Split | None = None
+    unpinned: str | None = None
+    """Why a conversation had to leave the model it was pinned to."""
 
 
 class Planner:
-    """Turns the name a client sent into a plan."""
+    """The routing stage of one configuration."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._routes = runtime.routes
+    def __init__(self, runtime: Runtime, tasks: frozenset[str], senses: Senses) -> None:
+        self._runtime = runtime
         self._models = runtime.models
+        self._tasks = tasks
+        self._senses = senses
+        self._rules: Mapping[str, tuple[CompiledRule, ...]] = {
+            route.name: compile_rules(route.rules) for route in runtime.routes.values()
+        }
         self._by_id: dict[str, Model] = {}
         for model in runtime.models.values():
             for model_id in model.ids:
@@ -25,49 +67,122 @@ class Planner:
         """The attempts for a call. Raises GatewayError model_not_found, model_not_allowed, no_healthy_model, and
         invalid_request where no model of the plan speaks this endpoint."""
         name = call.body.model
-        route = self._routes.get(name)
+        route = self._runtime.routes.get(name)
         if route is not None:
             self._allowed(call, name)
-            return self._usable(call, route.name, "default", self._of_route(route))
+            return self._of_route(call, route)
         model = self._models.get(name) or self._by_id.get(name)
         if model is None:
             raise GatewayError("model_not_found", self.unknown(name, call.caller.models), param="model")
         self._allowed(call, model.name)
-        return self._usable(call, model.name, "model", [Attempt(model, "named by the client")])
+        return self._usable(call, Plan(model.name, "model", (Attempt(model, "named by the client"),)))
 
-    def names(self, call_models: frozenset[str] | None) -> list[str]:
+    def facts(self, call: Call) -> Facts:
+        """The facts that rules ask for."""
+        return Facts(call, self._tasks, self._senses.classify, self._senses.estimate)
+
+    def rules(self, route: str) -> tuple[CompiledRule, ...]:
+        """A route's rules."""
+        return self._rules[route]
+
+    def names(self, allowed: frozenset[str] | None) -> list[str]:
         """Routes and models that a caller with these allowed names may send, routes first."""
-        return [n for n in (*self._routes, *self._models) if call_models is None or n in call_models]
+        return [n for n in (*self._runtime.routes, *self._models) if allowed is None or n in allowed]
 
-    def _of_route(self, route: Route) -> list[Attempt]:
-        attempts = [Attempt(self._models[route.default], "the route's default")]
-        named = {route.default}
-        for name in route.fallback:
-            if name not in named:
-                named.add(name)
-                attempts.append(Attempt(self._models[name], "fallback"))
-        return attempts
+    def unknown(self, name: str, allowed: frozenset[str] | None) -> str:
+        """What to tell a caller who asked for a name that is not there: the nearest ones that it may use."""
+        names = self.names(allowed)
+        near = difflib.get_close_matches(name[:100], names, n=3, cutoff=0.4) or names[:5]
+        return f"The model '{name[:100]}' does not exist here. Nearest: {', '.join(near) or 'none'}."
 
-    def _usable(self, call: Call, route: str, rule: str, attempts: Iterable[Attempt]) -> Plan:
-        chosen: list[Attempt] = []
+    # -- a route
+
+    def _of_route(self, call: Call, route: Route) -> Plan:
+        facts = self.facts(call)
+        sticks = route.sticky != "none" and self._rules[route.name]  # without rules there is one choice only
+        key = self._unit(facts, route.sticky) if sticks else None
+        choice = self._choose(call, route, facts, key)
+        attempts = [Attempt(self._models[choice.model], choice.reason)]
+        others = [name for name in dict.fromkeys(route.fallback) if name != choice.model]
+        attempts += [Attempt(self._models[name], "fallback") for name in others]
+        plan = self._usable(
+            call, Plan(route.name, choice.rule, tuple(attempts), (), _known_task(facts), choice.split, choice.unpinned)
+        )
+        if key is not None:
+            self._senses.pins.put(key, Pin(route.name, choice.rule, choice.model), call.arrived)
+        return plan
+
+    def _choose(self, call: Call, route: Route, facts: Facts, key: bytes | None) -> Choice:
+        pin = self._senses.pins.get(key, call.arrived) if key is not None else None
+        broken = self._outgrown(pin, route, facts) if pin is not None else None
+        if pin is not None and broken is None:
+            rule, model, reason = pin.rule, pin.model, f"pinned by the conversation's first call (rule {pin.rule})"
+        else:
+            match = first_match(self._rules[route.name], facts)
+            rule, model = (match.name, match.to) if match else ("default", route.default)
+            reason = f"rule {rule}" if match else "the route's default"
+        split = self._senses.assign(route.name, rule, lambda unit: self._unit(facts, unit))
+        if split is None:
+            return Choice(model, rule, reason, None, broken)
+        return Choice(split.arm, rule, f"arm of experiment {split.experiment} (rule {rule})", split, broken)
+
+    def _outgrown(self, pin: Pin, route: Route, facts: Facts) -> str | None:
+        """Why a pin no longer holds."""
+        model = self._models.get(pin.model)
+        rules = {rule.name for rule in self._rules[route.name]} | {"default"}
+        if model is None or pin.route != route.name or pin.rule not in rules:
+            return "the route has changed"
+        why = model.upstream.off or self._senses.why_not(model)
+        if why is not None:
+            return f"{pin.model}: {why}"
+        if model.context is not None and facts.prompt_tokens > model.context:
+            return f"{pin.model}: its context of {model.context} tokens is outgrown"
+        return None
+
+    def _unit(self, facts: Facts, unit: str) -> bytes:
+        """What a pin or a split holds on to: the conversation, the key, or the user that the body names."""
+        caller = facts.call.caller.key
+        if unit == "conversation":
+            return conversation_of(facts, self._senses.secret)
+        if unit == "user":
+            named = facts.call.body.field("user") or b""
+            return b"user\x1f" + (named if len(named) > 2 else caller.encode())
+        return b"key\x1f" + caller.encode()
+
+    # -- what of it can be used
+
+    def _usable(self, call: Call, plan: Plan) -> Plan:
+        """The plan without what cannot answer; models that are unwell now go to its end."""
+        well: list[Attempt] = []
+        unwell: list[Attempt] = []
         skipped: list[tuple[str, str]] = []
-        endpoint = call.endpoint.name
-        for attempt in attempts:
-            upstream = attempt.model.upstream
-            if upstream.off is not None:
-                skipped.append((attempt.model.name, f"upstream '{upstream.name}' is off: {upstream.off}"))
-            elif endpoint not in upstream.speaks:
-                skipped.append((attempt.model.name, f"upstream '{upstream.name}' does not speak {endpoint}"))
+        for attempt in plan.attempts:
+            why = self._never(call, attempt.model)
+            if why is not None:
+                skipped.append((attempt.model.name, why))
+            elif (ill := self._senses.why_not(attempt.model)) is not None and len(plan.attempts) > 1:
+                unwell.append(Attempt(attempt.model, f"{attempt.reason}; last, since {ill}"))
             else:
-                chosen.append(attempt)
-        if chosen:
-            return Plan(route, rule, tuple(chosen), tuple(skipped))
+                well.append(attempt)
+        if not well and not unwell:
+            raise self._none(call, plan, skipped)
+        return Plan(plan.route, plan.rule, (*well, *unwell), tuple(skipped), plan.task, plan.split, plan.unpinned)
+
+    def _never(self, call: Call, model: Model) -> str | None:
+        upstream = model.upstream
+        if upstream.off is not None:
+            return f"upstream '{upstream.name}' is off: {upstream.off}"
+        if call.endpoint.name not in upstream.speaks:
+            return f"upstream '{upstream.name}' does not speak {call.endpoint.name}"
+        return None
+
+    def _none(self, call: Call, plan: Plan, skipped: list[tuple[str, str]]) -> GatewayError:
         why = "; ".join(f"{model}: {reason}" for model, reason in skipped)
-        if all(endpoint not in a.model.upstream.speaks for a in attempts):
-            raise GatewayError(
-                "invalid_request", f"'{route}' cannot answer {endpoint} requests ({why}).", param="model"
+        if all(call.endpoint.name not in a.model.upstream.speaks for a in plan.attempts):
+            return GatewayError(
+                "invalid_request", f"'{plan.route}' cannot answer {call.endpoint.name} requests ({why}).", param="model"
             )
-        raise GatewayError("no_healthy_model", f"No model of '{route}' can be used now ({why}).", retry_after=10)
+        return GatewayError("no_healthy_model", f"No model of '{plan.route}' can be used now ({why}).", retry_after=10)
 
     def _allowed(self, call: Call, name: str) -> None:
         models = call.caller.models
@@ -77,8 +192,7 @@ class Planner:
                 "model_not_allowed", f"This key may not use '{name}'. It may use: {names}.", param="model"
             )
 
-    def unknown(self, name: str, allowed: frozenset[str] | None) -> str:
-        """What to tell a caller who asked for a name that is not there: the nearest ones that it may use."""
-        names = self.names(allowed)
-        near = difflib.get_close_matches(name[:100], names, n=3, cutoff=0.4) or names[:5]
-        return f"The model '{name[:100]}' does not exist here. Nearest: {', '.join(near) or 'none'}."
+
+def _known_task(facts: Facts) -> str | None:
+    """The task, if some rule asked for it: nothing is classified only for a header."""
+    return facts.__dict__.get("task")

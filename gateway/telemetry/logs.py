@@ -136,6 +136,13 @@ def call_line(log: FilteringBoundLogger, call: Call, client: str, now: float) ->
         "completion": usage.completion,
         "reported": usage.reported,
     }
+    if plan is not None:
+        if plan.task is not None:
+            fields["task"] = plan.task
+        if plan.split is not None:
+            fields |= {"experiment": plan.split.experiment, "arm": plan.split.arm, "p": plan.split.probability}
+        if plan.unpinned is not None:
+            fields["unpinned"] = plan.unpinned
     if call.first_token is not None:
         fields["ttft_ms"] = round((call.first_token - call.arrived) * 1000, 1)
     failed = [f"{t.model}: {t.cause}: {t.detail}" for t in call.tried if t.detail]

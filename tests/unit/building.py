@@ -9,6 +9,8 @@ from typing import Any
 from gateway.call import ENDPOINTS, Call
 from gateway.config.runtime import GatewaySettings, Model, Route, Runtime, Target, Upstream
 from gateway.edge.body import parse
+from gateway.routing.conversation import Pins
+from gateway.routing.planner import Planner, Senses
 
 BODY = b'{"model":"auto","messages":[]}'
 DIGEST = "0123456789ab"
@@ -39,6 +41,19 @@ def a_runtime(*models: Model, **changes: Any) -> Runtime:
         "open_to_all": True,
     }
     return Runtime(**given | changes)
+
+
+def a_planner(runtime: Runtime, **senses: Any) -> Planner:
+    """A planner to which every model is well, every text `other` and no split applies, unless told otherwise."""
+    usual: dict[str, Any] = {
+        "classify": lambda text: "other",
+        "estimate": lambda raw: len(raw) // 4,
+        "assign": lambda route, rule, unit: None,
+        "why_not": lambda model: None,
+        "pins": Pins(),
+        "secret": b"secret",
+    }
+    return Planner(runtime, frozenset({"refactor", "chat", "other"}), Senses(**usual | senses))
 
 
 def a_call(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
-from gateway.call import Call, Caller
+from gateway.call import Call, Caller, Split
 from gateway.config.runtime import Route
+from gateway.config.schema import Rule
 from gateway.errors import GatewayError
-from gateway.routing.planner import Planner
-from tests.unit.building import a_call, a_model, a_runtime, an_upstream
+from tests.unit.building import a_call, a_model, a_planner, a_runtime, an_upstream
 
 OFF = an_upstream("off", off="KEY is not set")
 CHAT_ONLY = an_upstream("chatty", speaks=frozenset({"chat"}))
@@ -25,7 +28,7 @@ ROUTES = {
     "talk": Route("talk", "chatty"),
     "mixed": Route("mixed", "dark", ("chatty",)),
 }
-PLANNER = Planner(a_runtime(*MODELS, routes=ROUTES))
+PLANNER = a_planner(a_runtime(*MODELS, routes=ROUTES))
 
 
 def call(name: str, models: set[str] | None = None, endpoint: str = "chat") -> Call:
@@ -108,3 +111,89 @@ def test_the_names_of_a_caller() -> None:
     assert PLANNER.names(None) == [*ROUTES, "m0", "m1", "dark", "chatty"]
     assert PLANNER.names(frozenset({"m1", "auto", "gone"})) == ["auto", "m1"]
     assert PLANNER.names(frozenset()) == []
+
+
+RULES = tuple(
+    Rule.model_validate(rule)
+    for rule in (
+        {"name": "tidy", "when": {"keywords": ["tidy"]}, "to": "m1"},
+        {"name": "talk", "when": {"keywords": ["hello"]}, "to": "m0"},
+    )
+)
+SMALL = a_model("small", an_upstream("us"), ids=("s",), context=60)
+RULED = a_runtime(
+    *MODELS,
+    SMALL,
+    routes={
+        "auto": Route("auto", "m0", ("m0", "m1"), rules=RULES),
+        "each": Route("each", "m0", ("m1",), "none", RULES),
+        "tight": Route("tight", "m0", ("m1",), rules=(RULES[0].model_copy(update={"to": "small"}),)),
+    },
+)
+
+
+def said(*texts: str, route: str = "auto") -> Call:
+    messages = [{"role": "user", "content": text} for text in texts]
+    return a_call(json.dumps({"model": route, "messages": messages}).encode())
+
+
+def test_the_first_matching_rule_chooses_and_fallbacks_follow() -> None:
+    plan = a_planner(RULED).plan(said("tidy up"))
+    assert (plan.rule, [a.model.name for a in plan.attempts]) == ("tidy", ["m1", "m0"])
+    plan = a_planner(RULED).plan(said("good day"))
+    assert (plan.rule, [a.model.name for a in plan.attempts]) == ("default", ["m0", "m1"])
+
+
+def test_a_conversation_stays_on_its_model() -> None:
+    planner = a_planner(RULED)
+    assert planner.plan(said("tidy up")).attempts[0].model.name == "m1"
+    later = planner.plan(said("tidy up", "hello"))
+    assert (later.attempts[0].model.name, later.rule) == ("m1", "tidy")
+    assert "pinned" in later.attempts[0].reason
+    assert planner.plan(said("hello")).attempts[0].model.name == "m0"
+    each = planner.plan(said("tidy up", "hello", route="each"))
+    assert (each.attempts[0].model.name, each.rule) == ("m0", "talk")
+
+
+def test_a_pin_is_broken_only_for_a_reason_that_is_told() -> None:
+    planner = a_planner(RULED)
+    assert planner.plan(said("tidy up", route="tight")).attempts[0].model.name == "small"
+    outgrown = planner.plan(said("tidy up", "x" * 400, route="tight"))
+    assert outgrown.attempts[0].model.name == "m0"
+    assert outgrown.unpinned == "small: its context of 60 tokens is outgrown"
+
+    ill: dict[str, str] = {}
+    planner = a_planner(RULED, why_not=lambda model: ill.get(model.name))
+    planner.plan(said("tidy up"))
+    ill["m1"] = "its breaker is open"
+    unwell = planner.plan(said("tidy up", "hello"))
+    assert (unwell.attempts[0].model.name, unwell.unpinned) == ("m0", "m1: its breaker is open")
+
+
+def test_unwell_models_go_last_and_alone_are_still_tried() -> None:
+    planner = a_planner(RULED, why_not=lambda model: "its breaker is open" if model.name == "m0" else None)
+    plan = planner.plan(said("good day", route="each"))
+    assert [a.model.name for a in plan.attempts] == ["m1", "m0"]
+    assert plan.attempts[1].reason == "the route's default; last, since its breaker is open"
+    assert [a.model.name for a in planner.plan(call("m0")).attempts] == ["m0"]
+
+
+def test_a_split_overrules_the_rules_model_but_never_an_explicit_one() -> None:
+    def assign(route: str, rule: str, unit: Callable[[str], bytes]) -> Split | None:
+        return Split("e", "m0", 0.5) if rule == "tidy" and len(unit("conversation")) == 16 else None
+
+    planner = a_planner(RULED, assign=assign)
+    plan = planner.plan(said("tidy up"))
+    assert (plan.attempts[0].model.name, plan.rule) == ("m0", "tidy")
+    assert plan.split == Split("e", "m0", 0.5)
+    assert planner.plan(said("good day")).split is None
+    assert planner.plan(call("m1")).split is None
+
+
+def test_the_task_is_told_where_a_rule_asked_for_it() -> None:
+    rule = Rule.model_validate({"name": "t", "when": {"task": "refactor"}, "to": "m1"})
+    runtime = a_runtime(*MODELS, routes={"auto": Route("auto", "m0", rules=(rule,))})
+    planner = a_planner(runtime, classify=lambda text: "refactor")
+    plan = planner.plan(said("make it nicer"))
+    assert (plan.task, plan.rule) == ("refactor", "t")
+    assert a_planner(RULED).plan(said("tidy up")).task is None

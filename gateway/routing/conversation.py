@@ -1,0 +1,100 @@
+"""Which conversation a call belongs to, and what each conversation is pinned to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.routing.facts import Facts
+
+_SESSION_HEADERS = (b"x-session-id",)
+_AGENT_HEADERS = (b"x-claude-code-session-id", b"session_id", b"x-conversation-id")
+"""What coding agents send by themselves; asked after the body, which the application wrote."""
+_BODY_FIELDS = ("session_id", "conversation_id")
+_MAX_TEXT = 4096
+
+
+def conversation_of(facts: Facts, secret: bytes) -> bytes:
+    """A 16-byte name of the call's conversation: the session that the client names, else a keyed hash of the caller and
+    the first user message. Two callers never share one."""
+    caller = facts.call.caller.key.encode()
+    named = _named(facts)
+    text = named if named is not None else _first_user(facts)
+    digest = hashlib.blake2b(text, key=secret, digest_size=16, person=b"named" if named is not None else b"text")
+    digest.update(b"\x1f" + caller)
+    return digest.digest()
+
+
+def _named(facts: Facts) -> bytes | None:
+    headers = facts.call.headers
+    for name in _SESSION_HEADERS:
+        if headers.get(name):
+            return headers[name][:_MAX_TEXT]
+    metadata = facts.metadata
+    for field in _BODY_FIELDS:
+        value = metadata.get(field)
+        if isinstance(value, str) and value:
+            return value.encode()[:_MAX_TEXT]
+    cache_key = facts.call.body.field("prompt_cache_key")
+    if cache_key is not None and cache_key.startswith(b'"') and len(cache_key) > 2:
+        return cache_key[:_MAX_TEXT]
+    return next((headers[name][:_MAX_TEXT] for name in _AGENT_HEADERS if headers.get(name)), None)
+
+
+def _first_user(facts: Facts) -> bytes:
+    """The first user message as it was sent: what stays the same while a conversation grows."""
+    for raw in facts.messages:
+        message = bytes(raw)
+        try:
+            role = msgspec.json.decode(message, type=_Role).role
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if role == "user":
+            return message
+    return facts.prompt[:_MAX_TEXT]
+
+
+class _Role(msgspec.Struct):
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What a conversation's first decision was."""
+
+    route: str
+    rule: str
+    model: str
+
+
+class Pins:
+    """Pins in memory: the latest `capacity` conversations, each for `seconds` after its last call."""
+
+    def __init__(self, capacity: int = 100_000, seconds: float = 3600.0) -> None:
+        self._capacity = capacity
+        self._seconds = seconds
+        self._pins: OrderedDict[bytes, tuple[float, Pin]] = OrderedDict()
+
+    def get(self, key: bytes, now: float) -> Pin | None:
+        """The pin, if it has not expired."""
+        found = self._pins.get(key)
+        if found is None:
+            return None
+        used, pin = found
+        if now - used > self._seconds:
+            del self._pins[key]
+            return None
+        return pin
+
+    def put(self, key: bytes, pin: Pin, now: float) -> None:
+        """Pin a conversation, or prolong its pin."""
+        self._pins[key] = (now, pin)
+        self._pins.move_to_end(key)
+        if len(self._pins) > self._capacity:
+            self._pins.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._pins)
