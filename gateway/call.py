@@ -31,6 +31,8 @@ class Endpoint:
     """First bytes that the field's JSON may have; empty: any."""
     answer_field: str = "choices"
     """What a whole answer must hold."""
+    streams: bool = True
+    """`stream` has its meaning; elsewhere it is a field like any other."""
 
 
 ENDPOINTS: Mapping[str, Endpoint] = MappingProxyType(
@@ -39,7 +41,7 @@ ENDPOINTS: Mapping[str, Endpoint] = MappingProxyType(
         for e in (
             Endpoint("chat", "/chat/completions", "messages", b"["),
             Endpoint("completions", "/completions", None),
-            Endpoint("embeddings", "/embeddings", "input", answer_field="data"),
+            Endpoint("embeddings", "/embeddings", "input", answer_field="data", streams=False),
         )
     }
 )
@@ -189,6 +191,8 @@ class Call:
     lease: Lease = field(default_factory=NoLease)
     plan: Plan | None = None
     tried: list[Tried] = field(default_factory=list)
+    changed: tuple[str, ...] = ()
+    """Parameters that the model's policy changed."""
     answered: Attempt | None = None
     """The attempt that committed."""
     waited: float = 0.0

@@ -34,7 +34,9 @@ def parse(raw: bytes, endpoint: Endpoint) -> Body:
     Raises GatewayError invalid_request naming the field. What only an upstream can judge passes through.
     """
     spans = _locate(raw)
-    body = Body(raw, spans, _text(raw, spans, "model"), _flag(raw, spans, "stream"), _usage_wanted(raw, spans))
+    model = _text(raw, spans, "model")
+    stream = endpoint.streams and _flag(raw, spans, "stream")
+    body = Body(raw, spans, model, stream, endpoint.streams and _usage_wanted(raw, spans))
     name = endpoint.required
     if name is not None:
         start, _ = spans.get(name, (0, 0))  # no copy of the value: it may be 20 MB long

@@ -35,14 +35,18 @@ def _complete(document: dict[str, Any]) -> None:
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
+    answer = {"application/json": {"schema": {"type": "object"}}}
+    events = {"text/event-stream": {}} if endpoint.streams else {}
     return {
         "summary": f"OpenAI {endpoint.name}; unknown fields travel unchanged",
         "operationId": f"create_{endpoint.name}",
         "security": _keys(),
         "requestBody": {"required": True, "content": {"application/json": {"schema": _request(endpoint)}}},
         "responses": {
-            "200": {"description": "The upstream's answer; events if `stream` is true", "content": answer},
+            "200": {
+                "description": "The upstream's answer; as events where `stream` is true",
+                "content": answer | events,
+            },
             "4XX": _error(),
             "5XX": _error(),
         },
@@ -60,7 +64,8 @@ def _request(endpoint: Endpoint) -> dict[str, Any]:
         "input": {"type": ["string", "array"]},
     }
     needed = ["model", *([endpoint.required] if endpoint.required else [])]
-    described = {name: properties[name] for name in ("stream", "stream_options", *needed)}
+    optional = ["stream", "stream_options"] if endpoint.streams else []
+    described = {name: properties[name] for name in needed + optional}
     return {"type": "object", "required": needed, "properties": described, "additionalProperties": True}
 
 

@@ -115,6 +115,13 @@ def test_what_routing_needs(fields: bytes, stream: bool, usage: bool) -> None:
     assert (body.model, body.stream, body.usage_wanted) == ("m", stream, usage)
 
 
+def test_embeddings_are_never_streamed() -> None:
+    for stream in (b"true", b"5"):
+        raw = b'{"model":"m","input":"x","stream":%b,"stream_options":%b}' % (stream, stream)
+        body = parse(raw, ENDPOINTS["embeddings"])
+        assert (body.stream, body.usage_wanted, body.field("stream")) == (False, False, stream)
+
+
 def test_the_required_fields_of_each_endpoint() -> None:
     assert parse(b'{"model":"m"}', ENDPOINTS["completions"]).model == "m"
     assert parse(b'{"model":"m","input":"x"}', ENDPOINTS["embeddings"]).model == "m"
