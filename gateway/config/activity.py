@@ -23,7 +23,6 @@ INACTIVE = (
     Inactive(("gateway", "breaker")),
     Inactive(("gateway", "metrics"), harmless=("open", "admin")),
     Inactive(("models", "*", "price")),
-    Inactive(("models", "*", "parameters")),
     Inactive(("tasks",)),
     Inactive(("limits",)),
     Inactive(("keys", "*", "limits")),

@@ -22,6 +22,7 @@ EXPOSED = (
     "x-turnout-model",
     "x-turnout-upstream",
     "x-turnout-attempts",
+    "x-turnout-changed",
     "x-turnout-config",
 )
 """Answer headers that scripts on an allowed page may read."""

@@ -67,6 +67,8 @@ def call_headers(call: Call) -> Headers:
     if answered is not None:
         headers.append((b"x-turnout-model", _text(answered.model.name)))
         headers.append((b"x-turnout-upstream", _text(answered.model.upstream.name)))
+        if call.changed:
+            headers.append((b"x-turnout-changed", _text(", ".join(call.changed))))
     if call.tried:
         headers.append((b"x-turnout-attempts", b"%d" % len(call.tried)))
     return headers

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import msgspec
 
 from gateway import __version__
 from gateway.call import Call
 from gateway.config.runtime import Model, Target
+from gateway.upstream import parameters
 
 _PASSED = (b"traceparent", b"tracestate", b"openai-beta")
 """The only request headers of a caller that an upstream sees, where their values are sane."""
@@ -49,17 +49,27 @@ def complete(fixed: bytes, call: Call, length: int) -> bytes:
 
 
 def body(call: Call, model: Model, model_id: str) -> bytes:
-    """The caller's body with `model` replaced, and a stream asked for its usage unless the model drops that field."""
-    changes: dict[str, bytes] = {}
+    """The caller's body with `model` replaced, the model's parameter policy applied, and a stream asked for its usage
+    unless that policy drops `stream_options`. Says in `call.changed` what the policy changed.
+
+    Raises UpstreamFailure bad_parameters for a parameter that the model refuses.
+    """
+    changed = parameters.changes(call.body, model.parameters) if model.parameters else {}
+    call.changed = tuple(changed)
+    edits: dict[str, bytes | None] = dict(changed)
     if model_id != call.body.model:
-        changes["model"] = msgspec.json.encode(model_id)
-    if call.body.stream and not call.body.usage_wanted and not _drops_usage(model.parameters):
+        edits["model"] = msgspec.json.encode(model_id)
+    if call.body.stream and not call.body.usage_wanted and not _drops_usage(model):
         given = call.body.field("stream_options")
         options = dict(_fields(given)) if given not in (None, b"null") else {}
         options["include_usage"] = msgspec.Raw(b"true")
-        changes["stream_options"] = msgspec.json.encode(options)
-    return call.body.edited(changes) if changes else call.body.raw
+        edits["stream_options"] = msgspec.json.encode(options)
+    if None in edits.values():
+        return parameters.rebuilt(call.body, edits)
+    replaced = {name: value for name, value in edits.items() if value is not None}
+    return call.body.edited(replaced) if replaced else call.body.raw
 
 
-def _drops_usage(parameters: Mapping[str, object]) -> bool:
-    return parameters.get("stream_options") == "drop"
+def _drops_usage(model: Model) -> bool:
+    policy = model.parameters.get("stream_options")
+    return policy is not None and policy.action == "drop"

@@ -8,6 +8,7 @@ import pytest
 
 from gateway import __version__
 from gateway.config.runtime import Target
+from gateway.config.schema import Policy
 from gateway.upstream.request import body, complete, head
 from tests.unit.building import a_call, a_model
 
@@ -101,7 +102,7 @@ def test_a_stream_is_asked_for_its_usage(given: bytes, sent: bytes) -> None:
     assert changed(start + given + b"}") == start + sent + b"}"
 
 
-@pytest.mark.parametrize(("fields", "parameters"), [(b"", {}), (b',"stream":true', {"stream_options": "drop"})])
+@pytest.mark.parametrize(("fields", "parameters"), [(b"", {}), (b',"stream":true', {"stream_options": Policy(action="drop")})])
 def test_nobody_else_is(fields: bytes, parameters: dict[str, Any]) -> None:
     sent = b'{"model":"fake","messages":[]%b}' % fields
     assert changed(sent, **parameters) == sent

@@ -1,0 +1,59 @@
+"""A model's parameter policy: what of a request's parameters it gets dropped, set, clamped or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.call import Body
+from gateway.config.schema import Policy
+from gateway.errors import UpstreamFailure
+
+Changes = dict[str, bytes | None]
+"""Parameter -> its new JSON; None: it goes."""
+
+
+def changes(body: Body, policies: Mapping[str, Policy]) -> Changes:
+    """What a policy changes in this request; a parameter that already is as wanted is none of it.
+
+    Raises UpstreamFailure bad_parameters for one that the model refuses.
+    """
+    found: Changes = {}
+    for name, policy in policies.items():
+        given = body.field(name)
+        if policy.action == "reject" and given is not None:
+            raise UpstreamFailure("bad_parameters", f"the parameter '{name}' is not accepted for this model")
+        if policy.action == "drop" and given is not None:
+            found[name] = None
+        elif "set" in policy.model_fields_set:
+            _replace(found, name, given, policy.set)
+        elif policy.clamp is not None and given is not None:
+            _clamp(found, name, given, policy.clamp)
+    return found
+
+
+def _replace(found: Changes, name: str, given: bytes | None, value: Any) -> None:
+    wanted = msgspec.json.encode(value)
+    if given != wanted:
+        found[name] = wanted
+
+
+def _clamp(found: Changes, name: str, given: bytes, bounds: tuple[float, float]) -> None:
+    """Only numbers are clamped: whatever else stands there is the upstream's to judge."""
+    try:
+        number = msgspec.json.decode(given, type=int | float)
+    except msgspec.DecodeError:
+        return
+    low, high = bounds
+    if not low <= number <= high:
+        found[name] = msgspec.json.encode(low if number < low else high)
+
+
+def rebuilt(body: Body, changed: Changes) -> bytes:
+    """The body without the dropped parameters: the others keep their order and their bytes."""
+    members = {name: body.field(name) for name in body.spans} | changed
+    return b"{%b}" % b",".join(
+        b"%b:%b" % (msgspec.json.encode(name), value) for name, value in members.items() if value is not None
+    )
