@@ -56,7 +56,7 @@ def init(
 def up(
     config: Config = _DEFAULT,
     host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
-    port: Annotated[int | None, typer.Option(help="Instead of gateway.port.")] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of gateway.port.", min=0, max=65535)] = None,
 ) -> None:
     """Start the engines, wait until they are ready, serve the gateway."""
     from gateway.cli.up import up as run
@@ -68,7 +68,7 @@ def up(
 def serve(
     config: Config = _DEFAULT,
     host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
-    port: Annotated[int | None, typer.Option(help="Instead of gateway.port.")] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of gateway.port.", min=0, max=65535)] = None,
     workers: Annotated[int | None, typer.Option(help="Instead of gateway.workers.")] = None,
 ) -> None:
     """Serve the gateway alone; engines are expected at their ports."""

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import logging
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from gateway.config.reload import Reloader
 from gateway.edge.server import WebServer, settings
 from gateway.telemetry.logs import Bridge, Writer, logger
 from gateway.wiring import Gateway
+
+DESCRIPTORS = 65_536
+"""Each running call takes two; many systems give a process 1,024 until it asks for more."""
 
 
 def serve(config: Path, host: str | None, port: int | None, workers: int | None) -> int:
@@ -67,6 +71,7 @@ def bind(runtime: Runtime) -> socket.socket | None:
 
 def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -> WebServer:
     """The web server with the gateway in it, logging to stderr and reloading its configuration."""
+    allow_descriptors()
     writer = Writer(sys.stderr)
     log = logger(writer, as_text=sys.stderr.isatty())
     logging.basicConfig(handlers=[Bridge(log)], level=logging.WARNING, force=True)
@@ -93,6 +98,14 @@ def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -
     return WebServer(
         settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain
     )
+
+
+def allow_descriptors() -> None:
+    """Raise the soft limit of open files as far as `DESCRIPTORS` and the hard limit allow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def serve_on(web: WebServer, listener: socket.socket, started: Callable[[], None] = lambda: None) -> None:

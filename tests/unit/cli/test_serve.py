@@ -1,0 +1,160 @@
+"""`turnout serve`: what it refuses, and how the process takes signals."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.serve import DESCRIPTORS, bind, serve, with_address
+from gateway.config import ConfigError
+from gateway.config.runtime import GatewaySettings, StaticKey
+from tests.fakes import Hang, Upstream
+from tests.harness import Gateway, config_for
+from tests.unit.building import a_runtime
+from tests.unit.cli.test_package import GOOD
+
+SOON = 30.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "routing.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+# -- what is refused
+
+
+def test_a_taken_port_is_exit_code_1(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert serve(file, None, port, None) == 1
+    assert capsys.readouterr().err == f"turnout: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "gateway.example"])
+def test_an_open_gateway_stays_on_this_machine(file: Path, capsys: pytest.CaptureFixture[str], host: str) -> None:
+    assert serve(file, host, 0, None) == 2
+    assert "an address beyond this machine needs at least one usable key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+def test_an_address_that_cannot_be_had_is_exit_code_1(
+    file: Path, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    file.write_text(GOOD + "keys: [{name: me, key: sk-turnout-mine-1234567890}]\n")
+    assert serve(file, host, 0, None) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"turnout: cannot listen on {host}:0: ")
+    assert shown.count("\n") == 1
+
+
+def test_several_workers_are_not_active_yet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve(file, None, 0, 2) == 2
+    assert "more than one worker is not active yet" in capsys.readouterr().err
+
+
+def test_the_command_line_wins() -> None:
+    runtime = a_runtime(gateway=GatewaySettings(port=8080))
+    assert with_address(runtime, None, None) == runtime
+    changed = with_address(runtime, "localhost", 0).gateway
+    assert (changed.host, changed.port) == ("localhost", 0)
+    with pytest.raises(ConfigError):
+        with_address(runtime, "0.0.0.0", None)
+    keyed = replace(runtime, keys=(StaticKey("me", "sk"),))
+    assert with_address(keyed, "0.0.0.0", None).gateway.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_binding(host: str) -> None:
+    if host == "::1" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    listener = bind(a_runtime(gateway=GatewaySettings(host=host, port=0)))
+    assert listener is not None
+    with listener:
+        assert listener.getsockname()[0] == host
+
+
+# -- signals
+
+
+async def test_sigterm_ends_an_idle_gateway(upstream: Upstream) -> None:
+    async with Gateway(config_for(upstream)) as gw:
+        assert (await gw.chat()).status == 200
+        gw.signal(signal.SIGTERM)
+        assert await gw.wait() == 0
+    assert gw.log(event="call", outcome="ok")
+
+
+async def test_sigint_ends_it_as_well(upstream: Upstream) -> None:
+    async with Gateway(config_for(upstream)) as gw:
+        gw.signal(signal.SIGINT)
+        assert await gw.wait() == 0
+
+
+async def test_a_third_signal_does_not_wait_for_running_calls(upstream: Upstream) -> None:
+    upstream.script(Hang())
+    async with Gateway(config_for(upstream)) as gw:
+        running = asyncio.create_task(gw.chat())
+        await upstream.call()
+        for _ in range(3):
+            gw.signal(signal.SIGTERM)
+            await asyncio.sleep(0.05)
+        assert await gw.wait() == 0
+        await asyncio.wait([running])
+        assert running.exception() is not None or running.result().status == 503
+
+
+async def until_reloads(gw: Gateway, result: str, count: int) -> None:
+    async with asyncio.timeout(SOON):
+        while (await gw.metrics()).total("turnout_config_reloads_total", result=result) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_sighup_reloads(upstream: Upstream) -> None:
+    async with Gateway(config_for(upstream)) as gw:
+        gw.signal(signal.SIGHUP)
+        await until_reloads(gw, "same", 1)
+        gw.write_config(config_for(upstream, models={"added": {"upstream": "u0", "model": "fake"}}))
+        gw.signal(signal.SIGHUP)
+        await until_reloads(gw, "ok", 1)
+        assert (await gw.chat(model="added")).status == 200
+        gw.write_config("version: 2\n")
+        gw.signal(signal.SIGHUP)
+        await until_reloads(gw, "refused", 1)
+        assert (await gw.chat(model="added")).status == 200
+        assert (await gw.logged(level="error"))["event"].startswith("the changed configuration is refused")
+
+
+async def test_a_reload_cannot_open_a_gateway_to_the_network(upstream: Upstream) -> None:
+    """The address was given on the command line, where keys stood in the file."""
+    config = config_for(upstream, keys=[{"name": "me", "key": "sk-turnout-mine-1234567890"}])
+    key = {"authorization": "Bearer sk-turnout-mine-1234567890"}
+    async with Gateway(config, arguments=("--host", "0.0.0.0")) as gw:
+        assert (await gw.chat(headers=key)).status == 200
+        gw.write_config(config_for(upstream))
+        await gw.logged(level="error", event="the changed configuration is refused; the old one stays in force")
+        assert (await gw.chat()).status == 401
+
+
+# -- descriptors
+
+
+async def test_the_limit_of_open_files_is_raised(upstream: Upstream) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        async with Gateway(config_for(upstream)) as gw:
+            limits = await asyncio.to_thread(Path(f"/proc/{gw.pid}/limits").read_text)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    assert int(line.split()[3]) == wanted
