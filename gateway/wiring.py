@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -19,13 +20,15 @@ from gateway.config.runtime import Runtime, Target, Upstream
 from gateway.edge.body import parse
 from gateway.edge.origin import Proxies
 from gateway.edge.pulse import Patience, Pulse
+from gateway.edge.render import request_id
 from gateway.errors import UpstreamFailure
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
 from gateway.limits.unlimited import Unlimited
 from gateway.relay.relay import deliver, hold
 from gateway.routing.conversation import Pins
-from gateway.routing.planner import Planner, Senses
+from gateway.routing.explain import explain
+from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.telemetry.logs import call_line
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.upstream import request
@@ -36,6 +39,29 @@ from gateway.upstream.walk import Door, Walker
 
 NOTICE_SECONDS = 2.0
 """Between a signal and the closing of the listener, where a load balancer asks for readiness."""
+
+
+def planner(runtime: Runtime, pins: Pins, why_not: WhyNot = lambda model: None) -> Planner:
+    """The planner of a configuration, for the gateway and for `turnout explain`."""
+    senses = Senses(
+        classify=lambda text: "other",
+        estimate=lambda raw: len(raw) // 4,
+        assign=Splits(runtime.experiments).assign,
+        why_not=why_not,
+        pins=pins,
+        # One and the same in every process and after a restart: conversations are units of experiments.
+        secret=hashlib.sha256((runtime.gateway.admin_key or "").encode()).digest(),
+    )
+    return Planner(runtime, frozenset({*BUILT_IN_TASKS, *runtime.tasks}), senses)
+
+
+def call_of(runtime: Runtime, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> Call:
+    """A call that is only to be planned. Raises GatewayError for a body that no endpoint would take."""
+    draft = parse(raw, ENDPOINTS["completions"])
+    endpoint = next((e for e in ENDPOINTS.values() if e.required in draft.spans), ENDPOINTS["completions"])
+    call = Call(request_id(headers), endpoint, headers, "", runtime, clock.now(), caller)
+    call.body = parse(raw, endpoint)
+    return call
 
 
 class Gateway:
@@ -73,7 +99,7 @@ class Gateway:
     # -- the stages
 
     def _stages(self, runtime: Runtime) -> Stages:
-        self._planner = Planner(runtime, frozenset({*BUILT_IN_TASKS, *runtime.tasks}), self._senses(runtime))
+        self._planner = planner(runtime, self._pins)
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
         walker = Walker({u.name: self._doors(u) for u in runtime.upstreams.values() if u.off is None}, self._model_id)
         return Stages(
@@ -86,17 +112,6 @@ class Gateway:
             deliver=deliver,
             finish=self._finish,
             report=self._report,
-        )
-
-    def _senses(self, runtime: Runtime) -> Senses:
-        secret = hashlib.sha256((runtime.gateway.admin_key or "").encode()).digest()
-        return Senses(
-            classify=lambda text: "other",
-            estimate=lambda raw: len(raw) // 4,
-            assign=Splits(runtime.experiments).assign,
-            why_not=lambda model: None,
-            pins=self._pins,
-            secret=secret,
         )
 
     def _doors(self, upstream: Upstream) -> tuple[Door, ...]:
@@ -174,6 +189,10 @@ class Gateway:
             if None not in reasons.values():
                 missing[route] = {name: why for name, why in reasons.items() if why is not None}
         return missing
+
+    def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]:
+        """The plan for a request body, nothing sent. Raises GatewayError where a call would."""
+        return explain(self._planner, call_of(self.runtime, headers, caller, raw))
 
     def drain(self) -> float:
         """From now on not ready. Seconds for which new connections are still wanted: a load balancer that asks for

@@ -114,6 +114,21 @@ def check(
     raise typer.Exit(run(config, as_json))
 
 
+@app.command()
+def explain(
+    config: Config = _DEFAULT,
+    request: Annotated[Path | None, typer.Option(help="A file with a request body (JSON).")] = None,
+    prompt: Annotated[str | None, typer.Option(help="A user message, instead of a file.")] = None,
+    task: Annotated[str | None, typer.Option(help="With --prompt: the task type, as X-Task-Type.")] = None,
+    model: Annotated[str | None, typer.Option(help="With --prompt: the name a client would send.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """The plan for a request, and why. Nothing is sent."""
+    from gateway.cli.explain import explain as run
+
+    raise typer.Exit(run(config, request, prompt, task, model, as_json))
+
+
 def main() -> None:
     """The entry point."""
     app()

@@ -32,6 +32,8 @@ class Served(Protocol):
 
     def unknown(self, name: str, caller: Caller) -> str: ...
 
+    def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]: ...
+
     def is_admin(self, headers: Mapping[bytes, bytes]) -> bool: ...
 
     def exposition(self) -> tuple[str, bytes]: ...
@@ -45,6 +47,7 @@ def mount(web: FastAPI, gateway: Served) -> None:
     web.router.redirect_slashes = False  # a redirect would name the caller's Host and come before the check of the key
     for prefix in ("/v1", "/api/v1"):
         _models(web, gateway, prefix)
+        _route(web, gateway, prefix)
     _health(web, gateway)
     _metrics(web, gateway)
     _errors(web, gateway)
@@ -92,6 +95,25 @@ def _row(runtime: Runtime, name: str) -> dict[str, Any]:
     model = runtime.models[route.default if route else name]
     owner = "turnout" if route else model.upstream.name
     return {"id": name, "object": "model", "created": 0, "owned_by": owner, "context": model.context}
+
+
+def _route(web: FastAPI, gateway: Served, prefix: str) -> None:
+    @web.post(f"{prefix}/route", summary="The plan for a request body; nothing is sent")
+    async def route(request: Request) -> JSONResponse:
+        headers = _headers(request)
+        caller = gateway.identify(headers)
+        return JSONResponse(gateway.explain(headers, caller, await _limited(request, gateway)))
+
+
+async def _limited(request: Request, gateway: Served) -> bytes:
+    """A page's request body, up to the same limit as an inference call's."""
+    limit = gateway.runtime.gateway.max_body_bytes
+    body = b""
+    async for part in request.stream():
+        body += part
+        if limit and len(body) > limit:
+            raise GatewayError("body_too_large", f"The request body is larger than {limit / (1 << 20):g} MB.")
+    return body
 
 
 def _health(web: FastAPI, gateway: Served) -> None:

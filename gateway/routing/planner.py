@@ -63,14 +63,14 @@ class Planner:
             for model_id in model.ids:
                 self._by_id.setdefault(model_id, model)
 
-    def plan(self, call: Call) -> Plan:
-        """The attempts for a call. Raises GatewayError model_not_found, model_not_allowed, no_healthy_model, and
+    def plan(self, call: Call, remember: bool = True) -> Plan:
+        """The attempts for a call; `remember` pins its conversation. Raises GatewayError model_not_found, model_not_allowed, no_healthy_model, and
         invalid_request where no model of the plan speaks this endpoint."""
         name = call.body.model
         route = self._runtime.routes.get(name)
         if route is not None:
             self._allowed(call, name)
-            return self._of_route(call, route)
+            return self._of_route(call, route, remember)
         model = self._models.get(name) or self._by_id.get(name)
         if model is None:
             raise GatewayError("model_not_found", self.unknown(name, call.caller.models), param="model")
@@ -97,7 +97,7 @@ class Planner:
 
     # -- a route
 
-    def _of_route(self, call: Call, route: Route) -> Plan:
+    def _of_route(self, call: Call, route: Route, remember: bool) -> Plan:
         facts = self.facts(call)
         sticks = route.sticky != "none" and self._rules[route.name]  # without rules there is one choice only
         key = self._unit(facts, route.sticky) if sticks else None
@@ -108,7 +108,7 @@ class Planner:
         plan = self._usable(
             call, Plan(route.name, choice.rule, tuple(attempts), (), _known_task(facts), choice.split, choice.unpinned)
         )
-        if key is not None:
+        if key is not None and remember:
             self._senses.pins.put(key, Pin(route.name, choice.rule, choice.model), call.arrived)
         return plan
 

@@ -35,6 +35,9 @@ class Stand:
     def names(self, caller: Caller) -> list[str]:
         return [n for n in ("auto", "m0", "a/b") if caller.models is None or n in caller.models]
 
+    def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]:
+        return {"route": raw.decode(), "key": caller.key}
+
     def is_admin(self, headers: Mapping[bytes, bytes]) -> bool:
         return headers.get(b"x-api-key") == b"admin"
 

@@ -1,0 +1,62 @@
+"""A plan and its reasons as data: what `turnout explain` prints and `POST /v1/route` answers. Nothing is sent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from gateway.call import Call, Plan
+from gateway.errors import GatewayError
+from gateway.routing.facts import Facts
+from gateway.routing.planner import Planner
+from gateway.routing.rules import verdicts
+
+
+def explain(planner: Planner, call: Call) -> dict[str, Any]:
+    """The plan for a call, every rule's verdict and the facts they asked for. Raises GatewayError where a call would."""
+    facts = planner.facts(call)
+    rules = verdicts(planner.rules(call.body.model), facts) if call.body.model in call.runtime.routes else []
+    plan = planner.plan(call, remember=False)
+    return {
+        "route": plan.route,
+        "rule": plan.rule,
+        "task": facts.task if rules else plan.task,
+        "facts": _facts(facts),
+        "rules": [asdict(verdict) for verdict in rules],
+        "experiment": asdict(plan.split) if plan.split else None,
+        "unpinned": plan.unpinned,
+        "attempts": _attempts(call, plan),
+        "skipped": [{"model": model, "reason": reason} for model, reason in plan.skipped],
+    }
+
+
+def refused(error: GatewayError) -> dict[str, Any]:
+    """The same for a request that would be refused."""
+    return {"error": {"code": error.code, "message": error.message, "status": error.status}}
+
+
+def _facts(facts: Facts) -> dict[str, Any]:
+    return {
+        "prompt_tokens": facts.prompt_tokens,
+        "messages": len(facts.messages),
+        "tools": facts.tools,
+        "images": facts.images,
+        "json": facts.json,
+        "stream": facts.call.body.stream,
+        "key": facts.call.caller.key,
+        "team": facts.call.caller.team,
+    }
+
+
+def _attempts(call: Call, plan: Plan) -> list[dict[str, Any]]:
+    """The attempts that would be made, in order, as far as `gateway.attempts` lets them."""
+    return [
+        {
+            "model": attempt.model.name,
+            "upstream": attempt.model.upstream.name,
+            "id": attempt.model.ids[0],
+            "context": attempt.model.context,
+            "reason": attempt.reason,
+        }
+        for attempt in plan.attempts[: call.runtime.gateway.attempts]
+    ]
