@@ -129,6 +129,17 @@ def explain(
     raise typer.Exit(run(config, request, prompt, task, model, as_json))
 
 
+@app.command()
+def doctor(
+    config: Config = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Ask every upstream for its models and say what is wrong: key, base URL, model ids, network, engine."""
+    from gateway.cli.doctor import doctor as run
+
+    raise typer.Exit(run(config, as_json))
+
+
 def main() -> None:
     """The entry point."""
     app()

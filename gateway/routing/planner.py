@@ -64,8 +64,11 @@ class Planner:
                 self._by_id.setdefault(model_id, model)
 
     def plan(self, call: Call, remember: bool = True) -> Plan:
-        """The attempts for a call; `remember` pins its conversation. Raises GatewayError model_not_found, model_not_allowed, no_healthy_model, and
-        invalid_request where no model of the plan speaks this endpoint."""
+        """The attempts for a call; `remember` pins its conversation.
+
+        Raises GatewayError model_not_found, model_not_allowed, no_healthy_model, and invalid_request where no model of
+        the plan speaks this endpoint.
+        """
         name = call.body.model
         route = self._runtime.routes.get(name)
         if route is not None:

@@ -1,0 +1,53 @@
+"""`turnout doctor`: what is wrong right now, upstream by upstream, in the order in which a person should look."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gateway.config import ConfigError, Runtime, load
+from gateway.upstream.examine import Finding, examine
+
+
+def doctor(
+    config: Path, as_json: bool, *, environ: Mapping[str, str] | None = None, console: Console | None = None
+) -> int:
+    """Examine every upstream; 0 all is fine, 1 something is not, 2 bad configuration."""
+    console = console or Console(highlight=False)
+    try:
+        runtime = load(config, environ)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    findings = asyncio.run(_examine(runtime))
+    if as_json:
+        console.print_json(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+    else:
+        console.print(_table(findings))
+    return 0 if all(finding.good for finding in findings) else 1
+
+
+async def _examine(runtime: Runtime) -> list[Finding]:
+    models = runtime.models.values()
+    each = [
+        examine(upstream, [m for m in models if m.upstream.name == upstream.name])
+        for upstream in runtime.upstreams.values()
+    ]
+    return [finding for findings in await asyncio.gather(*each) for finding in findings]
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("upstream", "", "step", "finding", "what to do"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        mark = "[green]ok[/]" if finding.good else "[red]no[/]"
+        table.add_row(finding.upstream, mark, finding.step, finding.text, finding.remedy)
+    return table
