@@ -13,7 +13,7 @@ from gateway.routing.rules import verdicts
 
 
 def explain(planner: Planner, call: Call) -> dict[str, Any]:
-    """The plan for a call, every rule's verdict and the facts they asked for. Raises GatewayError where a call would."""
+    """The plan for a call, every verdict and the facts they asked for. Raises GatewayError where a call would."""
     facts = planner.facts(call)
     rules = verdicts(planner.rules(call.body.model), facts) if call.body.model in call.runtime.routes else []
     plan = planner.plan(call, remember=False)
