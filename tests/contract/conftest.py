@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import uvloop
 
 from gateway import clock
 from gateway.call import Incoming
@@ -23,6 +24,11 @@ SOON = 30.0
 """Seconds; ends only tests that have failed."""
 CLIENTS = ("own", "own+tls", "forward", "connect", "socks")
 """The own pool; httpx2 through a proxy that forwards HTTP, that tunnels TLS, that speaks SOCKS5."""
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Python's own event loop, and the one that `turnout serve` runs on."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @dataclass
