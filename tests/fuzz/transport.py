@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import functools
+from collections.abc import Coroutine, Iterable
 from typing import Any
+
+
+@functools.cache
+def _runner() -> asyncio.Runner:
+    return asyncio.Runner()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutine in a loop that is kept: a new one for each input would take most of the time."""
+    _runner().run(work)
 
 
 class Transport(asyncio.Transport):

@@ -11,7 +11,7 @@ from gateway.clock import Deadlines
 from gateway.errors import CAUSES, UpstreamFailure
 from gateway.upstream.h1 import Answering, Connection
 from tests.fuzz.splitting import pieces, tiny, whole
-from tests.fuzz.transport import Transport
+from tests.fuzz.transport import Transport, run
 
 _ANSWERS = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
@@ -62,7 +62,7 @@ class Outcome:
 def fuzz(data: bytes) -> None:
     """See `tests.fuzz.Target`."""
     packets = pieces(data)
-    asyncio.run(_compare(packets))
+    run(_compare(packets))
 
 
 async def _compare(packets: Sequence[bytes]) -> None:

@@ -19,7 +19,7 @@ from gateway.app import create
 from gateway.edge.server import Connection, settings
 from gateway.telemetry.logs import Writer, logger
 from tests.fuzz.splitting import pieces, tiny, whole
-from tests.fuzz.transport import Transport
+from tests.fuzz.transport import Transport, run
 from tests.unit.building import a_model, a_runtime, an_upstream
 
 _CHAT = b'{"model":"auto","messages":[]}'
@@ -68,13 +68,8 @@ _FAULTS = frozenset({500, 502, 504})
 
 
 @functools.cache
-def _runner() -> asyncio.Runner:
-    """The application takes milliseconds to make, and lives in the loop that it was made in."""
-    return asyncio.Runner()
-
-
-@functools.cache
 def _server() -> Callable[[ServerState], Connection]:
+    """Makes connections to one application, which takes milliseconds to make."""
     off = an_upstream(off="it is a test")
     log = logger(cast(Writer, structlog.ReturnLogger()), as_text=False)
     application = create(a_runtime(a_model(upstream=off)), log)
@@ -85,7 +80,7 @@ def _server() -> Callable[[ServerState], Connection]:
 
 def fuzz(data: bytes) -> None:
     """See `tests.fuzz.Target`."""
-    _runner().run(_talk(pieces(data)))
+    run(_talk(pieces(data)))
 
 
 async def _talk(packets: Sequence[bytes]) -> None:
