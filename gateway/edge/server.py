@@ -37,10 +37,10 @@ class Connection(HttpToolsProtocol):
         self._inference = inference
 
     def data_received(self, data: bytes) -> None:
-        before, was_in_head = self.scope, self._in_head
+        before = self.scope
         super().data_received(data)
-        if was_in_head and self._in_head and self.scope is before:  # all of it belongs to one head
-            self._head_size += len(data)
+        if self._in_head:  # what came belongs to it, but for the end of the request before
+            self._head_size = len(data) + (self._head_size if self.scope is before else 0)
             if self._head_size > MAX_HEAD:
                 self._refuse(431, f"The request's head is larger than {MAX_HEAD >> 10} KB.")
 
