@@ -102,7 +102,9 @@ def test_a_stream_is_asked_for_its_usage(given: bytes, sent: bytes) -> None:
     assert changed(start + given + b"}") == start + sent + b"}"
 
 
-@pytest.mark.parametrize(("fields", "parameters"), [(b"", {}), (b',"stream":true', {"stream_options": Policy(action="drop")})])
+@pytest.mark.parametrize(
+    ("fields", "parameters"), [(b"", {}), (b',"stream":true', {"stream_options": Policy(action="drop")})]
+)
 def test_nobody_else_is(fields: bytes, parameters: dict[str, Any]) -> None:
     sent = b'{"model":"fake","messages":[]%b}' % fields
     assert changed(sent, **parameters) == sent
