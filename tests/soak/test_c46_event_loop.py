@@ -22,8 +22,9 @@ SECONDS = 3
 STREAMS = ("--connections=50", "--stream", "--stagger-us=400")
 PACE = 20
 """Milliseconds between two events of a stream."""
-HEALTH = 0.2
-"""Seconds that a health answer may take longer beside the prompts; the same for an event of a stream."""
+MARGIN = 200
+"""Milliseconds that a health answer, or an event of a stream, may take longer beside the prompts on a quiet machine.
+On a busy one the streams alone have gaps: the margin grows as their longest does."""
 BIG = chat_body(20_000_000, "MOCK:reply=1024;", messages=3)
 ANSWERED = {"model": "big", "outcome": "ok"}
 
@@ -102,7 +103,8 @@ async def test_c46_a_20_mb_prompt_in_a_loop(mock: Callable[[], str]) -> None:
             loud, prompts = loud.best(figures), prompts + answered
     print(f"\nquiet: {quiet}\nbeside {prompts:.0f} prompts of 20 MB: {loud}")
     assert prompts >= 2 * TURNS
-    assert loud.health < quiet.health + 1000 * HEALTH
+    margin = MARGIN * max(1.0, quiet.gap / (1.25 * PACE))
+    assert loud.health < quiet.health + margin
     assert loud.p50 < 1.25 * quiet.p50
-    assert loud.p99 < quiet.p99 + 1000 * HEALTH / 2
-    assert loud.gap < quiet.gap + 1000 * HEALTH
+    assert loud.p99 < quiet.p99 + margin
+    assert loud.gap < quiet.gap + 1.5 * margin
