@@ -65,6 +65,7 @@ class Flow:
             await self._fail(stages, call, exchange, error)
 
     async def _fail(self, stages: Stages, call: Call, exchange: Exchange, error: GatewayError) -> None:
+        error.__traceback__ = error.__context__ = None  # their frames hold the call, and the call this error
         call.error, call.outcome = error, error.code
         call.status = call.status or error.status
         _close(stages, call)

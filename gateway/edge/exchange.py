@@ -121,6 +121,7 @@ class Exchange(ABC):
         self._line.on_lost(None)
         self._pulse.remove(self)
         self._task = None
+        self._call = None  # with its body: an idle connection keeps its last exchange
 
     def _on_lost(self) -> None:
         if self._task is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ class Line:
 
     def __init__(self, connection: Wire, cycle: Cycle) -> None:
         self._connection = connection
-        self._cycle = cycle
+        self._cycle = weakref.proxy(cycle)  # which holds this line
 
     @property
     def body_complete(self) -> bool:

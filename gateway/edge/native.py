@@ -57,13 +57,17 @@ class NativeExchange(Exchange):
         """The head, until it goes out together with the first bytes of the body."""
         self._chunked = False
         # What uvicorn's connection reads and sets.
-        self.message_event = self
         self.body = bytearray()
         self.more_body = True
         self.disconnected = False
         self.keep_alive = keep_alive
         self.response_started = False
         self.response_complete = False
+
+    @property
+    def message_event(self) -> NativeExchange:
+        """What uvicorn's connection sets."""
+        return self
 
     def set(self) -> None:
         """Body bytes, their end, or the end of the connection have come (uvicorn's `message_event.set()`)."""

@@ -89,6 +89,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
+        for name in ("parser", "cycle", "scope"):  # they hold this connection: nothing for the garbage collector
+            setattr(self, name, None)
 
 
 def settings(application: Any, inference: Inference, **options: Any) -> uvicorn.Config:

@@ -157,6 +157,7 @@ class Connection(asyncio.Protocol):
         if not self._busy:
             return
         self._busy = False
+        self._parser = None  # it holds this connection: nothing for the garbage collector
         if self._draining is not None:
             self._draining.cancel()
             self._draining = None

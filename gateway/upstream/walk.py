@@ -55,7 +55,7 @@ class Walker:
                 raise
             except UpstreamFailure as failure:
                 tried.cause, tried.detail, tried.status = failure.cause, failure.detail, failure.status
-                failures.append(failure)
+                failures.append(failure.with_traceback(None))  # whose frames hold this list
                 if CAUSES[failure.cause].next == "larger":
                     too_small = max(too_small or 0, context)
                 if CAUSES[failure.cause].next == "no" or clock.now() >= call.deadline:

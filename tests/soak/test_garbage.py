@@ -66,7 +66,6 @@ KINDS: dict[str, tuple[Step | None, Callable[[LocalGateway], Awaitable[None]]]] 
 }
 
 
-@pytest.mark.xfail(reason="exchange and line, connection and parser, call and error hold each other", strict=True)
 @pytest.mark.parametrize(("step", "call"), KINDS.values(), ids=KINDS)
 async def test_nothing_is_left_to_the_garbage_collector(
     upstream: Upstream, gateway: StartGateway, step: Step | None, call: Callable[[LocalGateway], Awaitable[None]]

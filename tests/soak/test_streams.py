@@ -23,7 +23,7 @@ CHUNKS = 100
 COMPLETION = 180
 """Tokens that the mock reports for each stream."""
 LEAVING, SLOW, DEAF = 16, 8, 4
-GROWTH = 48 << 20
+GROWTH = 20 << 20
 """Bytes of memory that a minute may add to a gateway that has seen as many streams before."""
 LIMIT = 30.0
 """Seconds after which a wait has failed."""
