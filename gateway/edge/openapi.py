@@ -36,7 +36,7 @@ def _complete(document: dict[str, Any]) -> None:
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     answer = {"application/json": {"schema": {"type": "object"}}}
-    events = {"text/event-stream": {}} if endpoint.streams else {}
+    events: dict[str, Any] = {"text/event-stream": {}} if endpoint.streams else {}
     return {
         "summary": f"OpenAI {endpoint.name}; unknown fields travel unchanged",
         "operationId": f"create_{endpoint.name}",

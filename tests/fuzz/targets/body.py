@@ -51,9 +51,9 @@ def _check(data: bytes, endpoint: Endpoint, expected: list[tuple[str, Any]] | No
     assert [(name, _value(body.field(name) or b"")) for name in body.spans] == expected
     fields = dict(expected)
     assert body.model == fields["model"]
-    options = fields.get("stream_options")
+    options = fields.get("stream_options") or {}
     assert body.stream is (endpoint.streams and fields.get("stream") is True)
-    assert body.usage_wanted is (endpoint.streams and bool(options) and options.get("include_usage") is True)
+    assert body.usage_wanted is (endpoint.streams and options.get("include_usage") is True)
     _check_edit(body, fields)
 
 
