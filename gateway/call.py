@@ -141,7 +141,8 @@ class Tried:
     upstream: str
     started: float
     cause: str = ""
-    """Why it failed (`errors.CAUSES`), or `abandoned` by its caller; empty: it answered."""
+    """Why it failed (`errors.CAUSES`), `abandoned` by its caller, `broken_off` after
+    its commit; empty: it answered."""
     detail: str = ""
     status: int | None = None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from gateway.app import create
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
-from gateway.config.network import is_loopback
+from gateway.config.crosscheck import refuse_host
 from gateway.config.reload import Reloader
 from gateway.edge.server import WebServer, settings
 from gateway.telemetry.logs import Bridge, Writer, logger
@@ -28,8 +28,8 @@ DESCRIPTORS = 65_536
 def serve(config: Path, host: str | None, port: int | None, workers: int | None) -> int:
     """Load and serve until a signal; the exit code."""
     try:
-        runtime = load(config)
-        runtime = with_address(runtime, host, port)
+        written = load(config)
+        runtime = with_address(written, host, port)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -39,7 +39,7 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None)
     listener = bind(runtime)
     if listener is None:
         return 1
-    web = server(runtime, config, host, port)
+    web = server(bound(runtime, listener), config, written)
     with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
         runner.run(serve_on(web, listener))
     return 0 if web.started else 1
@@ -49,9 +49,9 @@ def with_address(runtime: Runtime, host: str | None, port: int | None) -> Runtim
     """The configuration with the command line's address. Raises ConfigError for one beyond loopback without any key."""
     gateway = runtime.gateway
     gateway = dataclasses.replace(gateway, host=host or gateway.host, port=gateway.port if port is None else port)
-    if not runtime.keys and not is_loopback(gateway.host):
-        message = "an address beyond this machine needs at least one usable key in `keys`"
-        raise ConfigError([Problem("--host", None, gateway.host, message)])
+    refusal = refuse_host(gateway.host, usable_keys=bool(runtime.keys))
+    if refusal is not None:
+        raise ConfigError([Problem("--host", None, gateway.host, refusal)])
     return dataclasses.replace(runtime, gateway=gateway)
 
 
@@ -69,24 +69,57 @@ def bind(runtime: Runtime) -> socket.socket | None:
     return listener
 
 
-def server(runtime: Runtime, config: Path, host: str | None, port: int | None) -> WebServer:
-    """The web server with the gateway in it, logging to stderr and reloading its configuration."""
+def bound(runtime: Runtime, listener: socket.socket) -> Runtime:
+    """The configuration with the address that the listener really has."""
+    port = listener.getsockname()[1]
+    return dataclasses.replace(runtime, gateway=dataclasses.replace(runtime.gateway, port=port))
+
+
+def address(runtime: Runtime) -> str:
+    """Host and port as a URL on this machine has them."""
+    host, port = runtime.gateway.host, runtime.gateway.port
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def only_after_restart(start: Runtime, changed: Runtime) -> list[str]:
+    """What a reload cannot put in force: keys of the listener and of the engines that differ from the start's."""
+    keys = [f"gateway.{k}" for k in ("host", "port") if getattr(start.gateway, k) != getattr(changed.gateway, k)]
+    names = {u.name for u in (*start.upstreams.values(), *changed.upstreams.values()) if u.engine is not None}
+    for name in sorted(names):
+        before, after = start.upstreams.get(name), changed.upstreams.get(name)
+        if (before and before.engine) != (after and after.engine):
+            keys.append(f"upstreams.{name}.engine")
+    return keys
+
+
+def server(runtime: Runtime, config: Path, written: Runtime) -> WebServer:
+    """The web server with the gateway in it, logging to stderr and reloading its configuration.
+
+    `written` is what the file said at the start, without the command line. Whatever a changed file says, the address
+    stays the bound one; so the rule that an open address needs a key is asked of that.
+    """
     allow_descriptors()
     writer = Writer(sys.stderr)
     log = logger(writer, as_text=sys.stderr.isatty())
     logging.basicConfig(handlers=[Bridge(log)], level=logging.WARNING, force=True)
 
     async def reload(gateway: Gateway) -> None:
+        log.info("listening", address=f"http://{address(runtime)}")
+
         def apply(changed: Runtime) -> None:
             try:
-                gateway.apply(with_address(changed, host, port))
+                gateway.apply(with_address(changed, runtime.gateway.host, runtime.gateway.port))
             except ConfigError as error:
                 refuse(error)
                 return
             gateway.metrics.reloads.labels("ok").inc()
+            for key in only_after_restart(written, changed):
+                log.warning(f"{key} has changed: it takes effect after a restart")
 
         def same() -> None:
             gateway.metrics.reloads.labels("same").inc()
+            log.info("the configuration file is as the one in force")
 
         def refuse(error: ConfigError) -> None:
             gateway.metrics.reloads.labels("refused").inc()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gateway.cli.serve import bind, serve_on, server, with_address
+from gateway.cli.serve import address, bind, bound, serve_on, server, with_address
 from gateway.config import ConfigError, Runtime, load
 from gateway.edge.server import WebServer
 from serving.engine import EngineFailed, Engines, run_engines
@@ -20,14 +20,16 @@ from serving.engine.display import Display
 def up(config: Path, host: str | None, port: int | None) -> int:
     """Start, serve until a signal, stop everything; the exit code."""
     try:
-        runtime = with_address(load(config), host, port)
+        written = load(config)
+        runtime = with_address(written, host, port)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     listener = bind(runtime)  # before the engines: a taken port is said at once, not after their start
     if listener is None:
         return 1
-    web = server(runtime, config, host, port)
+    runtime = bound(runtime, listener)
+    web = server(runtime, config, written)
     try:
         with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
             return runner.run(_run(runtime, web, listener))
@@ -93,12 +95,10 @@ QUESTION = "Write a Python function to reverse a string."
 
 def _welcome(runtime: Runtime) -> None:
     """How to use what is now running, ready to be pasted."""
-    gateway = runtime.gateway
-    host = "127.0.0.1" if gateway.host in ("0.0.0.0", "::") else gateway.host
     names = [*runtime.routes, *runtime.models]
     key = "unused" if runtime.open_to_all else "YOUR_KEY"
     text = EXAMPLES.format(
-        address=f"[{host}]:{gateway.port}" if ":" in host else f"{host}:{gateway.port}",
+        address=address(runtime),
         names=", ".join(names),
         model=names[0],
         question=QUESTION,

@@ -17,6 +17,8 @@ from gateway.errors import GatewayError
 
 _JSON = re.compile(rb"\s*application/(?:[\w.+-]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 _PING = b": ping\n\n"
+_OWN_MOMENT = 0.001
+"""Seconds: what a read or a write may take without anybody being waited for."""
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
 
@@ -93,7 +95,7 @@ class Exchange(ABC):
             self._task.uncancel()
             raise GatewayError("request_timeout", "The request body did not arrive in time.") from None
         finally:
-            self._waiting_since = None
+            self._waited()
 
     def _check_head(self, limit: int) -> None:
         # No content type is fine, but not from a web page: browsers send that to any address without asking first.
@@ -169,18 +171,26 @@ class Exchange(ABC):
         self._started = True
         self._waiting_since = self._sent_at = clock.now()
         await self._begin(status, headers)
-        self._waiting_since = None
+        self._waited()
 
     async def write(self, data: bytes) -> None:
         """See `call.Exchange`."""
         self._waiting_since = self._sent_at = clock.now()
         await self._send(data, True)
-        self._waiting_since = None
+        self._waited()
 
     async def end(self, data: bytes = b"") -> None:
         """See `call.Exchange`."""
         self._waiting_since = self._sent_at = clock.now()
         await self._send(data, False)
+        self._waiting_since = None
+
+    def _waited(self) -> None:
+        """A read or a write is over; one that took long was a wait for the caller: not the gateway's own time."""
+        if self._waiting_since is not None and self._call is not None:
+            waited = clock.now() - self._waiting_since
+            if waited > _OWN_MOMENT:
+                self._call.waited += waited
         self._waiting_since = None
 
     async def fail(self, call: Call, error: GatewayError) -> None:

@@ -6,9 +6,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 
-import msgspec
-
-from gateway.routing.facts import Facts
+from gateway.routing.facts import Facts, role_of
 
 _SESSION_HEADERS = (b"x-session-id",)
 _AGENT_HEADERS = (b"x-claude-code-session-id", b"session_id", b"x-conversation-id")
@@ -45,20 +43,12 @@ def _named(facts: Facts) -> bytes | None:
 
 
 def _first_user(facts: Facts) -> bytes:
-    """The first user message as it was sent: what stays the same while a conversation grows."""
-    for raw in facts.messages:
-        message = bytes(raw)
-        try:
-            role = msgspec.json.decode(message, type=_Role).role
-        except (msgspec.DecodeError, RecursionError):
-            continue
-        if role == "user":
-            return message
-    return facts.prompt[:_MAX_TEXT]
-
-
-class _Role(msgspec.Struct):
-    role: str = ""
+    """The first user message as it was sent, by its beginning and its length: what stays while a conversation grows."""
+    message = next((raw for raw in facts.messages if role_of(raw) == "user"), None)
+    if message is None:
+        return facts.prompt[:_MAX_TEXT]
+    view = memoryview(message)
+    return bytes(view[:_MAX_TEXT]) + b"%d" % view.nbytes
 
 
 @dataclass(frozen=True, slots=True)

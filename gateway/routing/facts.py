@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,6 +14,12 @@ from gateway.call import Call
 
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _any = msgspec.json.Decoder().decode
+
+LONG = 32 * 1024
+"""Bytes at either end of a long message that rules read."""
+_ROLE = re.compile(rb'\{\s*"role"\s*:\s*"([a-z]{1,20})"')
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPES: Mapping[str, str] = MappingProxyType({"n": "\n", "t": "\t", "r": "\r", "b": "", "f": ""})
 
 Classify = Callable[[str], str]
 """The last user message -> task type."""
@@ -47,12 +55,12 @@ class Facts:
 
     @cached_property
     def text(self) -> str:
-        """The last user message's text (of a completion: the prompt); empty where there is none."""
-        for raw in reversed(self.messages):
-            message = _decoded(bytes(raw))
-            if isinstance(message, dict) and message.get("role") == "user":
-                return _text(message.get("content"))
-        return _text(_decoded(self.prompt)) if self.prompt[:1] == b'"' else ""
+        """The last user message's text (of a completion: the prompt); empty where there is none. Of a message of more
+        than 64 KB only the first and the last 32 KB: rules must not stop the event loop."""
+        last = next((raw for raw in reversed(self.messages) if role_of(raw) == "user"), None)
+        if last is None:
+            return _text_of(memoryview(self.prompt)) if self.prompt[:1] == b'"' else ""
+        return _text_of(memoryview(last))
 
     @cached_property
     def prompt_tokens(self) -> int:
@@ -88,6 +96,39 @@ class Facts:
         if given:
             return given if isinstance(given, str) and given in self._tasks else "other"
         return self._classify(self.text)
+
+
+def role_of(message: msgspec.Raw) -> str:
+    """A message's role; read from its beginning where it stands there, as clients write it."""
+    found = _ROLE.match(memoryview(message)[:100])
+    if found is not None:
+        return found[1].decode()
+    try:
+        return msgspec.json.decode(message, type=_Role).role
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+class _Role(msgspec.Struct):
+    role: str = ""
+
+
+def _text_of(message: memoryview) -> str:
+    """The text of a message or of a plain string."""
+    if message.nbytes > 2 * LONG:
+        return f"{_fragment(bytes(message[:LONG]))}\n{_fragment(bytes(message[-LONG:]))}"
+    decoded = _decoded(bytes(message))
+    return _text(decoded.get("content") if isinstance(decoded, dict) else decoded)
+
+
+def _fragment(raw: bytes) -> str:
+    """Readable text of a piece of JSON: escapes undone, broken edges left as they are."""
+    return _ESCAPE.sub(_unescaped, raw.decode("utf-8", "ignore"))
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code[1:], 16)) if code[0] == "u" and len(code) == 5 else _ESCAPES.get(code, code)
 
 
 def _decoded(raw: bytes) -> Any:

@@ -82,7 +82,7 @@ TABLE: tuple[Row, ...] = (
         statuses=frozenset({400, 404, 503}),
         codes=frozenset({"model_not_found", "model_not_supported"}),
         words=_words(
-            r"model .{0,200}does not exist", "no such model", "unknown model", "invalid url", "not a valid model"
+            r"model .{0,200}does not exist", "no such model", "unknown model", r"^invalid url \(", "not a valid model"
         ),
     ),
     Row("auth", statuses=frozenset({401, 403})),

@@ -81,7 +81,8 @@ class ProxiedClient:
         self._origin = target.url.removesuffix(target.prefix)
         self._socks = proxy.startswith("socks")
         self._queue_seconds = limits.queue_seconds
-        kept = httpx2.Limits(max_connections=limits.connections, keepalive_expiry=limits.idle_seconds)
+        # Nothing is kept: httpcore2 takes bytes after one answer for the beginning of the next caller's.
+        kept = httpx2.Limits(max_connections=limits.connections, max_keepalive_connections=0)
         self._open = partial(_client, proxy, tls, limits=kept)
         self._client: httpx2.AsyncClient | None = None
         self._tasks = Tasks()

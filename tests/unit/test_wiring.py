@@ -127,7 +127,7 @@ async def test_a_proxy_is_used_until_the_configuration_names_none(upstream: Upst
         gateway = start(a_runtime(model_at(upstream, proxy=proxy.http)))
         for _ in range(2):
             assert await MemoryExchange(gateway, asking()).run()
-        assert proxy.asked == [f"127.0.0.1:{upstream.port}"]
+        assert proxy.asked == [f"127.0.0.1:{upstream.port}"] * 2
         gateway.apply(a_runtime(model_at(upstream)))
         await proxy.until_idle()
         assert await MemoryExchange(gateway, asking()).run()

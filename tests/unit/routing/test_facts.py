@@ -105,3 +105,12 @@ def test_no_body_breaks_a_fact(messages: Any, metadata: Any, tools: Any, wanted:
     assert found.task in TASKS
     assert found.prompt_tokens >= 0
     assert {type(found.tools), type(found.images), type(found.json)} == {bool}
+
+
+def test_of_a_giant_message_rules_read_both_ends() -> None:
+    long = 'first "words" 开头\n' + "x" * 400_000 + "\nlast \u6700\u540e words"
+    for content in (long, [{"type": "text", "text": long}]):
+        text = facts(messages=[user(content)]).text
+        assert len(text) < 150_000
+        assert 'first "words" 开头\n' in text
+        assert "last 最后 words" in text
