@@ -131,10 +131,10 @@ async def test_a_proxy_is_used_until_the_configuration_names_none(upstream: Upst
         gateway.apply(a_runtime(model_at(upstream)))
         await proxy.until_idle()
         assert await MemoryExchange(gateway, asking()).run()
-        assert len(proxy.asked) == 1
+        assert len(proxy.asked) == 2
         gateway.apply(a_runtime(model_at(upstream, proxy=proxy.socks)))
         assert await MemoryExchange(gateway, asking()).run()
-        assert len(proxy.asked) == 2
+        assert len(proxy.asked) == 3
         await gateway.close()
         await upstream.until_open(0)
 
