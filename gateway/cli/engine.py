@@ -29,6 +29,8 @@ def engine(config: Path, name: str, print_as: str | None = None) -> int:
         return _refused(", ".join(filter(None, [f'no upstream is called "{name}"', nearest(name, runtime.upstreams)])))
     if upstream.engine is None:
         return _refused(f'upstream "{name}" has no `engine:`, Turnout does not run it')
+    if upstream.off is not None:
+        return _refused(f'upstream "{name}" is off: {upstream.off}')
     if print_as is not None and print_as != "exec":
         return _refused(
             f"--print {print_as} is not active yet" if print_as in FORMS else f"--print takes {', '.join(FORMS)}"

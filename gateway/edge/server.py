@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway import clock
 from gateway.call import Endpoint
 from gateway.edge.line import SCOPE_KEY, Line
 from gateway.edge.native import Inference, NativeExchange
@@ -22,6 +24,9 @@ from gateway.edge.render import error_body
 from gateway.errors import GatewayError
 
 MAX_HEAD = 64 * 1024
+HEAD_SECONDS = 30.0
+"""From the connection, or from a head's first byte, until the head has to be whole."""
+_H2C = re.compile(rb"\r\nupgrade:[^\r\n]*h2c[^\r\n]*", re.IGNORECASE)
 
 
 class Connection(HttpToolsProtocol):
@@ -31,13 +36,32 @@ class Connection(HttpToolsProtocol):
     """Called once when the caller's connection is gone."""
     _in_head = False
     _head_size = 0
+    _head_since: float | None = None
+    """Since when a head is awaited; None: a request is being answered, or the next one has not begun."""
 
     def __init__(self, *arguments: Any, inference: Inference, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._inference = inference
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_since = clock.now()
+        self._overdue = self.loop.call_later(HEAD_SECONDS, self._check_head)
+
+    def _check_head(self) -> None:
+        """Nobody keeps a connection by sending nothing, or a head without end."""
+        since = self._head_since
+        if since is not None and clock.now() - since >= HEAD_SECONDS:
+            self._refuse(408, "The request's head did not arrive in time.")
+            return
+        self._overdue = self.loop.call_later(HEAD_SECONDS, self._check_head)
+
     def data_received(self, data: bytes) -> None:
         before = self.scope
+        if b"h2c" in data and (self.cycle is None or self.cycle.response_complete):
+            # The parser would end the message at its head, for an upgrade that is never made.
+            head, end, body = data.partition(b"\r\n\r\n")
+            data = _H2C.sub(b"", head) + end + body
         super().data_received(data)
         if self._in_head:  # what came belongs to it, but for the end of the request before
             self._head_size = len(data) + (self._head_size if self.scope is before else 0)
@@ -60,9 +84,10 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head, self._head_size = True, 0
+        self._head_since = clock.now()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._head_since = False, None
         endpoint = self._endpoint()
         if endpoint is None:
             super().on_headers_complete()
@@ -87,6 +112,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._overdue.cancel()
         if self.on_lost is not None:
             self.on_lost()
         for name in ("parser", "cycle", "scope"):  # they hold this connection: nothing for the garbage collector

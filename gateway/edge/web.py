@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
@@ -116,7 +117,11 @@ async def _limited(request: Request, gateway: Served) -> bytes:
     return body
 
 
+_SOON = MappingProxyType({"retry-after": "5", "retry-after-ms": "5000"})
+
+
 def _health(web: FastAPI, gateway: Served) -> None:
+    @web.head("/health/live", include_in_schema=False)
     @web.get("/health/live", summary="The process runs")
     async def live() -> JSONResponse:
         return JSONResponse({"status": "live"})
@@ -129,7 +134,7 @@ def _health(web: FastAPI, gateway: Served) -> None:
     async def ready() -> JSONResponse:
         missing = await gateway.unusable()
         if missing:
-            return JSONResponse({"status": "not ready", "unusable": missing}, 503, {"retry-after": "5"})
+            return JSONResponse({"status": "not ready", "unusable": missing}, 503, _SOON)
         return JSONResponse({"status": "ready", "config": gateway.runtime.digest})
 
 
@@ -179,6 +184,9 @@ def _mistake(method: str, path: str) -> str:
         return "The path holds '/v1' twice: the base URL must end in one '/v1'."
     if _DOUBLED.search(path):
         return "The path holds the endpoint twice: the base URL must end in '/v1', without the endpoint."
-    if path in {e.path for e in ENDPOINTS.values()} | {"/models", "/responses", "/messages"}:
-        return f"'/v1' is missing before '{path}': the base URL must end in '/v1'."
+    bare = path.removeprefix("/api").rstrip("/")
+    if bare in {e.path for e in ENDPOINTS.values()} | {"/models", "/responses", "/messages"}:
+        return f"'/v1' is missing before '{bare}': the base URL must end in '/v1'."
+    if bare == "/v1" or path.endswith("/"):
+        return f"Nothing is served at {method} {path[:200]}: is there a slash too many, or the endpoint missing?"
     return f"Nothing is served at {method} {path[:200]}."

@@ -56,9 +56,11 @@ def model_ids(runtime: Runtime, upstream: Upstream) -> tuple[str, ...]:
 
 
 def surroundings(runtime: Runtime) -> dict[str, str]:
-    """The environment that engines inherit: without the gateway's keys, a checkpoint may bring code of its own."""
+    """The environment that engines inherit: without the gateway's secrets, a checkpoint may bring code of its own."""
     secrets = {
         runtime.gateway.admin_key,
+        runtime.gateway.redis_url,
+        runtime.gateway.database_url,
         *(upstream.api_key for upstream in runtime.upstreams.values()),
         *(key.key for key in runtime.keys),
     }

@@ -14,7 +14,7 @@ from gateway.clock import Tasks
 from gateway.edge.line import line_of
 from gateway.edge.native import Inference
 from gateway.edge.pulse import Pulse
-from gateway.edge.server import Connection, settings
+from gateway.edge.server import HEAD_SECONDS, Connection, settings
 from tests.fakes import Cut, connect, post, request
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -30,13 +30,20 @@ START = {"type": "http.response.start", "status": 200, "headers": [(b"content-le
 
 
 @asynccontextmanager
-async def serving(app: App) -> AsyncIterator[str]:
+async def serving(app: App, connections: list[Connection] | None = None) -> AsyncIterator[str]:
     """The URL of a server that runs `app` on the gateway's connections."""
     config = settings(app, NO_INFERENCE)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(config, state, {}, inference=NO_INFERENCE), "127.0.0.1", 0)
+
+    def accept() -> Connection:
+        connection = Connection(config, state, {}, inference=NO_INFERENCE)
+        if connections is not None:
+            connections.append(connection)
+        return connection
+
+    server = await loop.create_server(accept, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(LIMIT):
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -125,3 +132,39 @@ async def test_the_server_does_not_name_itself_and_keeps_connections() -> None:
             assert answer.header("server") is None
     assert settings(app, NO_INFERENCE).timeout_keep_alive > 60
     assert not settings(app, NO_INFERENCE).proxy_headers
+
+
+async def test_an_offer_of_http_2_is_declined_and_the_body_kept() -> None:
+    """As the JDK's client makes it on every first request."""
+    bodies: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        bodies.append(message["body"])
+        await send(START)
+        await send({"type": "http.response.body", "body": b"12345"})
+
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAEAAEAAAAIAAAAB"}
+    async with serving(app) as url, connect(url) as client:
+        await client.send(post("/", b'{"x":"h2c"}', headers=offer))
+        assert (await client.response()).status == 200
+    assert bodies == [b'{"x":"h2c"}']
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: t\r\nx-slow: "], ids=["nothing", "half a head"])
+async def test_a_head_that_does_not_come_ends_the_connection(sent: bytes) -> None:
+    """The connection's own check, called as if its time had come."""
+    connections: list[Connection] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    async with serving(app, connections) as url, connect(url) as client:
+        await client.send(sent or b"\r\n")
+        async with asyncio.timeout(LIMIT):
+            while not connections:  # noqa: ASYNC110 - nothing tells of an accepted connection
+                await asyncio.sleep(0.01)
+        (connection,) = connections
+        assert connection._head_since is not None
+        connection._head_since -= HEAD_SECONDS
+        connection._check_head()
+        assert (await client.response()).status == 408
