@@ -5,37 +5,41 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from gateway import clock
 from gateway.accounting.usage import estimated
 from gateway.auth.keyring import Keyring, is_admin
-from gateway.call import ENDPOINTS, Attempt, Call, Caller
+from gateway.call import ENDPOINTS, Call, Caller
 from gateway.clock import Tasks
 from gateway.config.crosscheck import BUILT_IN_TASKS
-from gateway.config.runtime import Runtime, Target, Upstream
+from gateway.config.runtime import Model, Runtime, Target, Upstream
 from gateway.edge.body import parse
 from gateway.edge.origin import Proxies
 from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.render import request_id
-from gateway.errors import UpstreamFailure
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
 from gateway.limits.unlimited import Unlimited
 from gateway.relay.relay import deliver, hold
 from gateway.routing.conversation import Pins
+from gateway.routing.estimate import estimate_tokens
 from gateway.routing.explain import explain
 from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.telemetry.logs import call_line
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.upstream import request
-from gateway.upstream.client import Client, ProxiedClient, fetch
-from gateway.upstream.health import Health
+from gateway.upstream.breaker import Breakers
+from gateway.upstream.catalog import Catalog
+from gateway.upstream.client import Client, ProxiedClient
+from gateway.upstream.health import LOOK_SECONDS, Health
 from gateway.upstream.pool import PoolLimits, Pools
-from gateway.upstream.walk import Door, Walker
+from gateway.upstream.replicas import AT_ONCE, Door, Replica, Replicas
+from gateway.upstream.retry import Retries
+from gateway.upstream.walk import Walker
 
 NOTICE_SECONDS = 2.0
 """Between a signal and the closing of the listener, where a load balancer asks for readiness."""
@@ -45,7 +49,7 @@ def planner(runtime: Runtime, pins: Pins, why_not: WhyNot = lambda model: None) 
     """The planner of a configuration, for the gateway and for `turnout explain`."""
     senses = Senses(
         classify=lambda text: "other",
-        estimate=lambda raw: len(raw) // 4,
+        estimate=estimate_tokens,
         assign=Splits(runtime.experiments).assign,
         why_not=why_not,
         pins=pins,
@@ -73,12 +77,15 @@ class Gateway:
         log: FilteringBoundLogger,
         patience: Patience = Patience(),
         pool_limits: PoolLimits = PoolLimits(),
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
+        """`look_seconds`: between two looks at an engine that calls want."""
         self.log = log
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
-        self.metrics = Metrics(self._busy)
-        self._health = Health()
+        self._breakers = Breakers()
+        self.metrics = Metrics(self._busy, self._breakers.states)
+        self._health = Health(self.tasks.spawn, look_seconds)
         self._pins = Pins()
         self._balanced = False
         """Somebody asks for readiness."""
@@ -86,8 +93,8 @@ class Gateway:
         self._limits = pool_limits
         self._pools = Pools(pool_limits)
         self._proxied: dict[tuple[Target, str], ProxiedClient] = {}
-        self._ids: dict[str, str] = {}
-        """Model -> the id that its upstream lists, where several are configured."""
+        self._catalog = Catalog(log)
+        self._resolving: asyncio.Task[None] | None = None
         self.flow = Flow(self._stages(runtime))
         self._announce(runtime)
 
@@ -99,9 +106,16 @@ class Gateway:
     # -- the stages
 
     def _stages(self, runtime: Runtime) -> Stages:
-        self._planner = planner(runtime, self._pins)
+        self._planner = planner(runtime, self._pins, self.why_not)
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
-        walker = Walker({u.name: self._doors(u) for u in runtime.upstreams.values() if u.off is None}, self._model_id)
+        models = [m for m in runtime.models.values() if m.upstream.off is None]
+        settings = runtime.gateway
+        walker = Walker(
+            {m.name: self._replicas(m.upstream) for m in models},
+            self._breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds),
+            Retries(m.upstream.name for m in models),
+            lambda attempt: self._catalog.id_of(attempt.model),
+        )
         return Stages(
             runtime=runtime,
             identify=Keyring(runtime).identify,
@@ -114,14 +128,18 @@ class Gateway:
             report=self._report,
         )
 
-    def _doors(self, upstream: Upstream) -> tuple[Door, ...]:
-        return tuple(
-            Door(
-                self._client(target, upstream.proxy),
-                {e.name: request.head(target, e.path, upstream.api_key) for e in ENDPOINTS.values()},
-            )
-            for target in upstream.targets
-        )
+    def why_not(self, model: Model) -> str | None:
+        """Why a model should not be asked first now, as far as is known; None: it can be."""
+        return self._breakers.why_not(model) or self._health.known(model)
+
+    def _replicas(self, upstream: Upstream) -> Replicas:
+        doors = (self._door(upstream, target) for target in upstream.targets)
+        replicas = [Replica(door, self._breakers.make(AT_ONCE), self._health.seen) for door in doors]
+        return Replicas(replicas, partial(self._health.watch, upstream) if upstream.engine is not None else None)
+
+    def _door(self, upstream: Upstream, target: Target) -> Door:
+        heads: dict[str, bytes] = {e.name: request.head(target, e.path, upstream.api_key) for e in ENDPOINTS.values()}
+        return Door(target, self._client(target, upstream.proxy), heads)
 
     def _client(self, target: Target, proxy: str | None) -> Client:
         if proxy is None:
@@ -132,10 +150,6 @@ class Gateway:
                 target, proxy, self._limits, self._pools.context(target)
             )
         return client
-
-    def _model_id(self, attempt: Attempt) -> str:
-        found = self._ids.get(attempt.model.name)
-        return found if found in attempt.model.ids else attempt.model.ids[0]  # the list may be an older configuration's
 
     def _busy(self) -> Mapping[str, int]:
         upstreams = [u for u in self.runtime.upstreams.values() if u.off is None]
@@ -207,7 +221,7 @@ class Gateway:
         self.flow.stages = self._stages(runtime)
         self._forget_others(runtime)
         self._announce(runtime)
-        self.tasks.spawn(self.resolve_ids())
+        self.resolve_ids()
 
     def _forget_others(self, runtime: Runtime) -> None:
         """Close the connections to what the configuration no longer names; answers on them still end."""
@@ -227,26 +241,12 @@ class Gateway:
             if upstream.off is not None:
                 self.log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
 
-    async def resolve_ids(self) -> None:
-        """For models with several ids: take the first that the upstream lists. Never asks for a generation."""
-        models = [m for m in self.runtime.models.values() if len(m.ids) > 1 and m.upstream.off is None]
-        for model in models:
-            listed = await self._listed(model.upstream)
-            found = next((i for i in model.ids if i in listed), None)
-            if found is not None:
-                self._ids[model.name] = found
-                self.log.info("model id", model=model.name, id=found)
-            elif listed:
-                self.log.warning("the upstream lists none of this model's ids", model=model.name, ids=list(model.ids))
-
-    async def _listed(self, upstream: Upstream) -> frozenset[str]:
-        try:
-            status, body = await fetch(f"{upstream.targets[0].url}/models", upstream.api_key, upstream.proxy)
-            rows = msgspec.json.decode(body)["data"] if status == 200 else []
-            return frozenset(row["id"] for row in rows)
-        except (UpstreamFailure, msgspec.DecodeError, KeyError, TypeError) as error:
-            self.log.warning("no list of models", upstream=upstream.name, why=str(error))
-            return frozenset()
+    def resolve_ids(self) -> asyncio.Task[None]:
+        """Find out, beside everything else, which of a model's ids its upstream has; the task that does."""
+        if self._resolving is not None:
+            self._resolving.cancel()
+        self._resolving = self.tasks.spawn(self._catalog.resolve(self.runtime.models.values()))
+        return self._resolving
 
     async def close(self) -> None:
         """Close all connections."""

@@ -20,7 +20,6 @@ INACTIVE = (
     Inactive(("gateway", "workers"), harmless=(1, "1")),
     Inactive(("gateway", "redis_url")),
     Inactive(("gateway", "database_url")),
-    Inactive(("gateway", "breaker")),
     Inactive(("gateway", "metrics"), harmless=("open", "admin")),
     Inactive(("models", "*", "price")),
     Inactive(("tasks",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -21,8 +22,10 @@ _OWN_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02
 class Metrics:
     """The metrics of one process."""
 
-    def __init__(self, busy: Callable[[], Mapping[str, int]]) -> None:
-        """`busy`: upstream -> requests under way, read at each scrape."""
+    def __init__(
+        self, busy: Callable[[], Mapping[str, int]], breakers: Callable[[], Mapping[tuple[str, str], int]] = dict
+    ) -> None:
+        """Read at each scrape: `busy`, upstream -> requests under way; `breakers`, (upstream, model) -> state."""
         self.registry = CollectorRegistry()
         served = ("route", "model")
         self._requests = self._counter("requests", "Finished calls.", (*served, "upstream", "outcome"))
@@ -37,7 +40,11 @@ class Metrics:
         self._overhead = self._histogram("overhead_seconds", "The gateway's own time.", ("route",), _OWN_SECONDS)
         self.reloads = self._counter("config_reloads", "Reloads of the configuration.", ("result",))
         self._info = Gauge("turnout_config_info", "The configuration in force.", ("digest",), registry=self.registry)
-        self.registry.register(_InFlight(busy))
+        self.registry.register(
+            _Read("in_flight", "Requests under way.", ("upstream",), lambda: {(u,): n for u, n in busy().items()})
+        )
+        text = "Whether a model is left alone: 0 closed, 1 half-open, 2 open."
+        self.registry.register(_Read("breaker_state", text, ("upstream", "model"), breakers))
         self._parts: dict[tuple[str, str, str, str], _Row] = {}
         self._results: dict[tuple[str, str, str], Counter] = {}
 
@@ -93,11 +100,26 @@ class Metrics:
             counter.inc()
         if call.plan is not None:
             for before, after in pairwise(call.tried):
+                if before.model == after.model:
+                    continue  # made again, not moved on
                 self._fallbacks.labels(call.plan.route, before.model, after.model, before.cause).inc()
 
     def exposition(self) -> bytes:
         """The text format of Prometheus."""
-        return generate_latest(self.registry)
+        return generate_latest(_Uncreated(self.registry))
+
+
+class _Uncreated:
+    """A registry without the `_created` series, which double the samples and say nothing that anybody asks."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        """See CollectorRegistry."""
+        for family in self._registry.collect():
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
 
 
 class _Row:
@@ -112,19 +134,20 @@ class _Row:
         self.tokens = {k: m._tokens.labels(route, model, k) for k in ("prompt", "cached", "completion", "reasoning")}
 
 
-class _InFlight:
-    """`turnout_in_flight{upstream}`, counted where the connections are."""
+class _Read:
+    """A gauge whose values are read where they are, at each scrape."""
 
-    def __init__(self, busy: Callable[[], Mapping[str, int]]) -> None:
-        self._busy = busy
+    def __init__(self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Mapping[Any, int]]) -> None:
+        """`read`: the values of `labels` -> value."""
+        self._name, self._text, self._labels, self._read = f"turnout_{name}", text, labels, read
 
     def describe(self) -> Iterable[Metric]:
         """No values are read at registration."""
-        return [GaugeMetricFamily("turnout_in_flight", "Requests under way.", labels=("upstream",))]
+        return [GaugeMetricFamily(self._name, self._text, labels=self._labels)]
 
     def collect(self) -> Iterable[Metric]:
-        """One sample per upstream."""
-        family = GaugeMetricFamily("turnout_in_flight", "Requests under way.", labels=("upstream",))
-        for upstream, requests in self._busy().items():
-            family.add_metric((upstream,), requests)
+        """One sample per combination of labels."""
+        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, value in self._read().items():
+            family.add_metric(labels, value)
         return [family]

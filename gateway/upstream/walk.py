@@ -1,16 +1,22 @@
-"""Walks the plan: one attempt after the other until one commits. It chooses nothing; the plan did."""
+"""Walks the plan: one attempt after the other until one commits. It chooses nothing; the plan did.
+
+What it adds is caution: models that are left alone come last (`breaker.py`), and once nothing else is left, a failure
+that is safe to repeat is repeated once (`retry.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from gateway import clock
 from gateway.call import Answer, Attempt, Call, Incoming, Plan, Tried, Usage
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
 from gateway.upstream import classify, request
-from gateway.upstream.client import Client
+from gateway.upstream.breaker import Breaker
+from gateway.upstream.replicas import Door, Replicas
+from gateway.upstream.retry import Failed, Retries
 
 _MAX_REFUSAL = 64 * 1024
 """Bytes of an error body that are read."""
@@ -19,65 +25,83 @@ Hold = Callable[[Call, Attempt, Incoming, float], Awaitable[Answer]]
 """The relay's part of an attempt: the answer once it has committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
-    """One target of an upstream, ready to be called: its client, and the fixed head per endpoint."""
-
-    client: Client
-    heads: Mapping[str, bytes]
-
-
 class Walker:
     """The upstream stage of one configuration."""
 
-    def __init__(self, doors: Mapping[str, tuple[Door, ...]], ids: Callable[[Attempt], str]) -> None:
-        self._doors = doors
-        """Upstream name -> its targets."""
+    def __init__(
+        self,
+        replicas: Mapping[str, Replicas],
+        breakers: Mapping[str, Breaker],
+        retries: Retries,
+        ids: Callable[[Attempt], str],
+    ) -> None:
+        self._replicas = replicas
+        """By model name, as the breakers: what one model does says nothing about another."""
+        self._breakers = breakers
+        self._retries = retries
         self._model_id = ids
         """The id to send for an attempt's model (alias lists are resolved elsewhere)."""
 
     async def open(self, call: Call, plan: Plan, hold: Hold) -> Answer:
         """The first answer that commits. Raises GatewayError once no attempt is left or none may follow."""
-        failures: list[UpstreamFailure] = []
-        too_small: int | None = None
-        """The largest context, in tokens, that has overflowed."""
-        for attempt in plan.attempts[: call.runtime.gateway.attempts]:
-            context = attempt.model.context or 0
-            if too_small is not None and context <= too_small:
-                continue
-            tried = Tried(attempt.model.name, attempt.model.upstream.name, clock.now())
-            call.tried.append(tried)
-            call.usage = Usage()
+        failed: list[Failed] = []
+        turns = self._turns(plan, failed)
+        attempt = next(turns, None)
+        while attempt is not None:
             try:
                 answer = await self._attempt(call, attempt, hold)
-            except asyncio.CancelledError:
-                tried.cause = "abandoned"
-                raise
-            except UpstreamFailure as failure:
-                tried.cause, tried.detail, tried.status = failure.cause, failure.detail, failure.status
-                failures.append(failure.with_traceback(None))  # whose frames hold this list
-                if CAUSES[failure.cause].next == "larger":
-                    too_small = max(too_small or 0, context)
-                if CAUSES[failure.cause].next == "no" or clock.now() >= call.deadline:
-                    break
-            else:
                 call.answered = attempt
                 return answer
-        raise _verdict(call, failures)
+            except UpstreamFailure as failure:
+                failed.append(Failed(attempt, failure.with_traceback(None)))  # whose frames hold this list
+            attempt = await self._next(call, turns, failed)
+        raise _verdict(call, failed)
+
+    def _turns(self, plan: Plan, failed: Sequence[Failed]) -> Iterator[Attempt]:
+        """The attempts whose breakers let calls through when their turn comes; then of the others the soonest back."""
+        resting: list[Attempt] = []
+        for attempt in plan.attempts:
+            if not self._breakers[attempt.model.name].ready:
+                resting.append(attempt)
+            elif _fits(attempt, failed):
+                yield attempt
+        resting = [attempt for attempt in resting if _fits(attempt, failed)]
+        if resting:
+            yield min(resting, key=lambda attempt: self._breakers[attempt.model.name].until)
+
+    async def _next(self, call: Call, turns: Iterator[Attempt], failed: Sequence[Failed]) -> Attempt | None:
+        """What to try after a failure: the plan's next, or, after a wait, what is safe to repeat. None: the end."""
+        remaining = call.deadline - clock.now()
+        over = CAUSES[failed[-1].failure.cause].next == "no" or remaining <= 0
+        if over or len(failed) >= call.runtime.gateway.attempts:
+            return None
+        attempt = next(turns, None)
+        if attempt is not None:
+            return attempt
+        chance = self._retries.second_chance(failed, remaining)
+        if chance is None or not _fits(chance.attempt, failed):
+            return None
+        call.waited += chance.wait
+        await asyncio.sleep(chance.wait)
+        return chance.attempt
 
     async def _attempt(self, call: Call, attempt: Attempt, hold: Hold) -> Answer:
-        """One attempt. Should a target refuse the connection, the upstream's next one is called: nothing was sent."""
-        refused: UpstreamFailure | None = None
-        for door in sorted(self._doors[attempt.model.upstream.name], key=lambda d: d.client.busy):
-            try:
-                return await self._call(call, attempt, door, hold)
-            except UpstreamFailure as failure:
-                if failure.cause != "connect":
-                    raise
-                refused = failure
-        raise refused or UpstreamFailure("connect", "the upstream has no address")
+        model = attempt.model
+        tried = Tried(model.name, model.upstream.name, clock.now())
+        call.tried.append(tried)
+        call.usage = Usage()
+        self._retries.budgets[model.upstream.name].earn()
+        asking = self._replicas[model.name].send(call.body, partial(self._call, call, attempt, hold))
+        try:
+            return await self._breakers[model.name].through(asking)
+        except asyncio.CancelledError:
+            tried.cause = "abandoned"
+            raise
+        except UpstreamFailure as failure:
+            tried.cause, tried.detail, tried.status = failure.cause, failure.detail, failure.status
+            raise
 
-    async def _call(self, call: Call, attempt: Attempt, door: Door, hold: Hold) -> Answer:
+    async def _call(self, call: Call, attempt: Attempt, hold: Hold, door: Door) -> Answer:
         timeouts = call.runtime.gateway.timeouts
         deadline = call.deadline
         if call.body.stream:
@@ -113,12 +137,22 @@ async def _body(response: Incoming, deadline: float) -> bytes:
     return body
 
 
-def _verdict(call: Call, failures: list[UpstreamFailure]) -> GatewayError:
-    """The error the caller sees: the last attempt's, with what became of the earlier ones."""
-    *earlier, last = call.tried
+def _fits(attempt: Attempt, failed: Sequence[Failed]) -> bool:
+    """After an overflow only a model with more room helps."""
+    overflown = [f.attempt.model.context or 0 for f in failed if CAUSES[f.failure.cause].next == "larger"]
+    return not overflown or (attempt.model.context or 0) > max(overflown)
+
+
+def _verdict(call: Call, failed: Sequence[Failed]) -> GatewayError:
+    """The error the caller sees: the last attempt's, with what became of the others, and the soonest time to return."""
+    last = call.tried[-1]
+    others = [t for t in call.tried if (t.model, t.detail) != (last.model, last.detail)]
     where = f"{last.model} via {last.upstream}"
-    if earlier:
-        where = "; ".join(f"{t.model} via {t.upstream}: {t.detail}" for t in earlier) + f"; then {where}"
+    if others:
+        where = "; ".join(f"{t.model} via {t.upstream}: {t.detail}" for t in others) + f"; then {where}"
     if call.plan is not None and call.plan.route != last.model:
         where = f"route {call.plan.route}: {where}"
-    return failures[-1].as_error(where)
+    error = failed[-1].failure.as_error(where)
+    if error.retry_after is not None:
+        error.retry_after = min(f.failure.retry_after for f in failed if f.failure.retry_after is not None)
+    return error

@@ -74,7 +74,7 @@ SHOWN: dict[str, bytes] = {
 async def test_failures_are_told_in_own_words(
     upstream: Upstream, gateway: StartGateway, step: Step, status: int, code: str, stream: bool
 ) -> None:
-    upstream.script(step)
+    upstream.script(step, times=None)
     gw = await gateway(config_for(upstream, **SECTIONS))
     got = await gw.chat(PROMPT, headers=BEARER, stream=stream)
     refusal = openai_error(got, status, code)
@@ -99,7 +99,7 @@ async def test_a_callers_own_prompt_comes_back_to_it_alone(
 @pytest.mark.parametrize("status", [400, 404, 422, 429])
 async def test_our_key_in_a_refusal_that_is_passed_on(upstream: Upstream, gateway: StartGateway, status: int) -> None:
     """Debugging servers echo request headers."""
-    upstream.script(Reply(JSON % (b"headers were: authorization: Bearer " + UP_KEY.encode(), b"x"), status))
+    upstream.script(Reply(JSON % (b"headers were: authorization: Bearer " + UP_KEY.encode(), b"x"), status), times=None)
     gw = await gateway(config_for(upstream, **SECTIONS))
     got = await gw.chat(headers=BEARER)
     assert got.status == status
@@ -123,6 +123,7 @@ async def test_earlier_attempts_are_told_in_own_words(upstream: Upstream, gatewa
     with refusing_port() as port:
         dead = {"u1": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": UP_KEY}}
         sections = SECTIONS | {"upstreams": SECTIONS["upstreams"] | dead}
+        sections["gateway"] = SECTIONS["gateway"] | {"attempts": 2}
         gw = await gateway(config_for(upstream, models=models, routes={"auto": {"fallback": ["m1"]}}, **sections))
         got = await gw.chat(PROMPT, headers=BEARER)
     message = openai_error(got, 502, "upstream_unavailable")["message"]

@@ -111,3 +111,19 @@ def test_buckets_reach_from_milliseconds_to_ten_minutes(metrics: Metrics) -> Non
     counts = {le: total(metrics, "turnout_request_seconds_bucket", le=le) for le in ("5.0", "10.0", "600.0", "+Inf")}
     assert counts == {"5.0": 0, "10.0": 1, "600.0": 1, "+Inf": 1}
     assert 'turnout_request_seconds_bucket{le="0.005"' in metrics.exposition().decode()
+
+
+def test_breakers_are_read_at_each_scrape() -> None:
+    states = {("u0", "m0"): 2, ("u1", "m1"): 0}
+    metrics = Metrics(dict, lambda: states)
+    assert total(metrics, "turnout_breaker_state", upstream="u0", model="m0") == 2
+    states["u0", "m0"] = 1
+    assert total(metrics, "turnout_breaker_state", upstream="u0", model="m0") == 1
+
+
+def test_a_call_made_again_is_no_fallback(metrics: Metrics) -> None:
+    call = answered("rate_limit")
+    call.tried = [Tried("m1", "u1", 100.0, "rate_limit"), Tried("m1", "u1", 101.0)]
+    metrics.observe(call, NOW)
+    assert total(metrics, "turnout_fallbacks_total") == 0
+    assert total(metrics, "turnout_attempts_total", model="m1", result="rate_limit") == 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.clock import Tasks
 from gateway.config.base_url import resolve
 from gateway.config.runtime import Engine, Model, Target
-from gateway.upstream.health import Health
+from gateway.upstream.health import Health, Load, load_of
 from tests.fakes import Reply, Reset, Step, Upstream, refusing_port
 from tests.unit.building import a_model, an_upstream
 
@@ -82,3 +84,125 @@ async def test_an_answer_is_remembered_for_a_moment(upstream: Upstream) -> None:
         assert await health.why_not(model) is None
     await asyncio.gather(*(health.why_not(model) for _ in range(20)))
     assert upstream.count("/health", "GET") == 1
+
+
+# -- looking beside calls
+
+
+METRICS = b"""\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a } b"} 3.0
+vllm:num_requests_running{engine="1",model_name="a } b"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="a } b"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 9.0
+vllm:kv_cache_usage_perc{engine="0",model_name="a } b"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="a } b"} 5e-1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        (METRICS, Load(4.0, 2.0, 0.5)),
+        (METRICS.replace(b"\n", b"\r\n"), Load(4.0, 2.0, 0.5)),
+        (b"vllm:num_requests_running 1\n", Load(1.0, 0.0, 0.0)),
+        (b"vllm:num_requests_running 1e\n", None),
+        (b"vllm:num_requests_running NaN\n", None),
+        (b"# vllm:num_requests_running 1\n", None),
+        (b"<html>", None),
+        (b"", None),
+    ],
+)
+def test_what_an_engine_reports(text: bytes, load: Load | None) -> None:
+    assert load_of(text) == load
+
+
+class Watching:
+    """Health that looks every few milliseconds while it is watched."""
+
+    def __init__(self) -> None:
+        self.tasks = Tasks()
+        self.looks: list[asyncio.Task[None]] = []
+        self.health = Health(self.spawn, every=0.01)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.looks.append(self.tasks.spawn(work))
+
+    async def until(self, model: Model, why: str | None) -> None:
+        """Wait until this is what is known."""
+        async with asyncio.timeout(15):
+            while self.health.known(model) != why:  # noqa: ASYNC110 - what is known has no event
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def watching() -> AsyncIterator[Watching]:
+    watching = Watching()
+    yield watching
+    await watching.tasks.close()
+
+
+async def test_nobody_looks_until_a_call_wants_it(upstream: Upstream, watching: Watching) -> None:
+    model = a_local_model(resolve(upstream.url))
+    assert watching.health.known(model) is None
+    await asyncio.sleep(0)
+    assert upstream.requests == []
+    assert watching.health.known(a_model()) is None
+
+
+async def test_an_engine_is_looked_at_while_calls_want_it(upstream: Upstream, watching: Watching) -> None:
+    model = a_local_model(resolve(upstream.url))
+    upstream.script(Reply(b"", 503), path="/health", times=None)
+    for _ in range(5):
+        watching.health.watch(model.upstream)
+    await watching.until(model, "its engine is not ready (health 503)")
+    upstream.scripts.clear()
+    answers(upstream, Reply(b""))
+    await watching.until(model, None)
+    upstream.models = ["other"]
+    upstream.scripts.clear()
+    upstream.script(Reply(b""), path="/health", times=None)
+    await watching.until(model, "its engine does not list the model")
+    assert len(watching.looks) == 1
+    assert upstream.count("/metrics", "GET") == 0
+
+
+async def test_replicas_tell_their_load(upstream: Upstream, watching: Watching) -> None:
+    answers(upstream, Reply(b""))
+    upstream.script(Reply(METRICS), path="/metrics", times=None)
+    async with Upstream() as other:
+        answers(other, Reply(b""))
+        targets = (resolve(upstream.url), resolve(other.url))
+        model = a_local_model(*targets)
+        watching.health.watch(model.upstream)
+        async with asyncio.timeout(15):
+            while (seen := watching.health.seen(targets[0])) is None:  # noqa: ASYNC110 - nor has this
+                await asyncio.sleep(0.005)
+        assert seen.load == Load(4.0, 2.0, 0.5)
+        second = watching.health.seen(targets[1])
+        assert second is not None
+        assert (second.why, second.load) == (None, None)
+        await watching.tasks.close()
+
+
+async def test_looking_ends_when_no_call_comes(upstream: Upstream, watching: Watching) -> None:
+    """And begins anew with the next one."""
+    watching.health = Health(watching.spawn, every=0.01, idle=0.05)
+    model = a_local_model(resolve(upstream.url))
+    async with asyncio.timeout(15):
+        for _ in range(2):
+            watching.health.watch(model.upstream)
+            await watching.looks[-1]
+    assert len(watching.looks) == 2
+    assert watching.health.seen(model.upstream.targets[0]) is None
+
+
+async def test_looking_ends_with_its_owner(upstream: Upstream, watching: Watching) -> None:
+    """And what was seen is forgotten."""
+    model = a_local_model(resolve(upstream.url))
+    upstream.script(Reply(b"", 503), path="/health", times=None)
+    watching.health.watch(model.upstream)
+    await watching.until(model, "its engine is not ready (health 503)")
+    await watching.tasks.close()
+    assert watching.health.known(model) is None

@@ -3,108 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway import clock
-from gateway.call import Attempt, Call, Plan
-from gateway.config.runtime import GatewaySettings, Model, Timeouts
+from gateway.call import Attempt, Call
+from gateway.config.runtime import Timeouts
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
-from gateway.upstream.walk import Door, Walker
-from tests.unit.building import a_call, a_model, a_runtime, an_upstream
+from gateway.upstream.retry import RESERVE, SHARE
+from tests.unit.building import a_call
+from tests.unit.upstream.walking import Client, Held, Incoming, Rig, failing
 
-SECRETS = ("sk-up", "127.0.0.1", "10.1.2.3")
 STREAM = b'{"model":"auto","stream":true,"messages":[]}'
-
-
-class Incoming:
-    """An answer whose body is there."""
-
-    def __init__(self, status: int, body: bytes = b"") -> None:
-        self.status = status
-        self.headers: Mapping[bytes, bytes] = {b"retry-after": b"7"}
-        self.closed: list[bool] = []
-        self._body = body
-
-    async def read(self, deadline: float) -> bytes:
-        body, self._body = self._body, b""
-        return body
-
-    def close(self, almost_over: bool = False) -> None:
-        self.closed.append(almost_over)
-
-
-Outcome = Exception | Incoming | Callable[[], Any]
-
-
-class Client:
-    """Does what it is told; takes notes."""
-
-    def __init__(self, *outcomes: Outcome, busy: int = 0) -> None:
-        self.busy = busy
-        self.bodies: list[bytes] = []
-        self.deadlines: list[float] = []
-        self._outcomes = list(outcomes)
-
-    async def send(self, request: bytes, body: bytes, connect: float, deadline: float) -> Incoming:
-        self.bodies.append(body)
-        self.deadlines.append(deadline)
-        outcome = self._outcomes.pop(0) if self._outcomes else Incoming(200)
-        if callable(outcome):
-            outcome = await outcome()
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-
-class Held:
-    """A committed answer."""
-
-    def __init__(self, model: str) -> None:
-        self.model = model
-
-
-async def hold(call: Call, attempt: Attempt, response: Any, first_event: float) -> Any:
-    return Held(attempt.model.name)
-
-
-class Rig:
-    """Models `m0`, `m1`, ... one per client (or tuple of clients: replicas), each at an upstream of its own."""
-
-    def __init__(self, *clients: Client | tuple[Client, ...], contexts: tuple[int | None, ...] = (), **gateway: Any):
-        doors = {}
-        models: list[Model] = []
-        for number, group in enumerate(clients):
-            upstream = an_upstream(f"u{number}")
-            context = contexts[number] if contexts else None
-            models.append(a_model(f"m{number}", upstream, context=context))
-            replicas = group if isinstance(group, tuple) else (group,)
-            doors[upstream.name] = tuple(Door(client, {"chat": b"POST / HTTP/1.1\r\n"}) for client in replicas)
-        self.plan = Plan("auto", "default", tuple(Attempt(model, "because") for model in models))
-        self.runtime = a_runtime(*models, gateway=GatewaySettings(**gateway))
-        self._walker = Walker(doors, lambda attempt: f"id-of-{attempt.model.name}")
-        self.call = a_call(runtime=self.runtime, arrived=clock.now())
-
-    async def open(self, hold: Any = hold) -> Any:
-        self.call.plan = self.plan
-        return await self._walker.open(self.call, self.plan, hold)
-
-    async def refused(self, hold: Any = hold) -> GatewayError:
-        with pytest.raises(GatewayError) as caught:
-            await self.open(hold)
-        assert not any(secret in caught.value.message for secret in SECRETS)
-        return caught.value
-
-    @property
-    def tried(self) -> list[tuple[str, str]]:
-        return [(t.model, t.cause) for t in self.call.tried]
-
-
-def failing(cause: str) -> Client:
-    return Client(UpstreamFailure(cause, f"it was {cause}", status=418))
 
 
 async def test_the_first_that_answers() -> None:
@@ -133,10 +45,10 @@ async def test_what_follows_a_cause(cause: str) -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_what_the_caller_is_told_in_the_end(cause: str) -> None:
-    rig = Rig(failing("connect"), failing(cause), contexts=(1000, 1000))
+    rig = Rig(failing("server_error"), failing(cause), contexts=(1000, 1000))
     error = await rig.refused()
     assert (error.code, error.retry_after) == (CAUSES[cause].code, None)
-    assert error.message == f"route auto: m0 via u0: it was connect; then m1 via u1: it was {cause}"
+    assert error.message == f"route auto: m0 via u0: it was server_error; then m1 via u1: it was {cause}"
     assert error.status == (418 if CAUSES[cause].shown else GatewayError(CAUSES[cause].code, "").status)
 
 
@@ -232,7 +144,7 @@ async def test_all_replicas_refuse() -> None:
 async def test_nothing_else_is_sent_to_another_replica(cause: str) -> None:
     """It may have been taken by the first."""
     other = Client(busy=9)
-    rig = Rig((failing(cause), other))
+    rig = Rig((failing(cause), other), attempts=1)
     await rig.refused()
     assert other.bodies == []
 
@@ -246,7 +158,7 @@ async def test_an_upstream_without_an_address() -> None:
 
 async def test_a_refusal_is_read_and_its_connection_kept() -> None:
     refusal = Incoming(429, b'{"error":{"message":"slow down","type":"x","code":"rate_limit_exceeded"}}')
-    rig = Rig(Client(refusal))
+    rig = Rig(Client(refusal), attempts=1)
     error = await rig.refused()
     assert (error.code, error.status, error.retry_after) == ("upstream_rate_limited", 429, 7.0)
     assert error.body is not None
@@ -273,7 +185,7 @@ async def test_a_refusal_whose_body_does_not_come() -> None:
         async def read(self, deadline: float) -> bytes:
             raise UpstreamFailure("cut", "the connection broke")
 
-    assert (await Rig(Client(Cut(503))).refused()).code == "upstream_overloaded"
+    assert (await Rig(Client(Cut(503)), attempts=1).refused()).code == "upstream_overloaded"
 
 
 @pytest.mark.parametrize("fault", [UpstreamFailure("bad_response", "no choices"), KeyError("ours"), None])
@@ -302,7 +214,7 @@ async def test_an_error_inside_an_answer_is_classified() -> None:
     async def embedded(*_: Any) -> Any:
         raise UpstreamFailure("embedded", "an error", body=said)
 
-    rig = Rig(Client())
+    rig = Rig(Client(), attempts=1)
     error = await rig.refused(embedded)
     assert (error.code, error.status) == ("upstream_rate_limited", 429)
 
@@ -333,3 +245,120 @@ async def test_a_model_named_by_the_client_is_named_once() -> None:
     rig = Rig(failing("connect"))
     rig.plan = replace(rig.plan, route="m0")
     assert (await rig.refused()).message == "m0 via u0: it was connect"
+
+
+# -- resting models
+
+
+async def test_a_resting_model_comes_after_the_others() -> None:
+    rig = Rig(failing("server_error"), Client(), breaker_failures=1)
+    await rig.open()
+    rig.call.tried.clear()
+    await rig.open()
+    assert rig.tried == [("m1", "")]
+
+
+async def test_a_resting_model_is_tried_when_all_others_have_failed() -> None:
+    back = Client(UpstreamFailure("server_error", "HTTP 500", status=500))
+    rig = Rig(back, Client(Incoming(200), UpstreamFailure("cut", "the connection broke")), breaker_failures=1)
+    await rig.open()
+    rig.call.tried.clear()
+    assert (await rig.open()).model == "m0"
+    assert rig.tried == [("m1", "cut"), ("m0", "")]
+    assert rig.breakers.states() == {("u0", "m0"): 0, ("u1", "m1"): 2}
+
+
+async def test_of_the_resting_only_the_soonest_back_is_tried() -> None:
+    clients = [failing("server_error") for _ in range(3)]
+    rig = Rig(*clients, breaker_failures=1)
+    await rig.refused()
+    rig.call.tried.clear()
+    await rig.refused()
+    assert rig.tried == [("m0", "server_error")]
+
+
+async def test_only_one_call_probes() -> None:
+    gate = asyncio.Event()
+
+    async def slow() -> Incoming:
+        await gate.wait()
+        return Incoming(200)
+
+    first = Client(UpstreamFailure("server_error", "HTTP 500", status=500), slow)
+    rig = Rig(first, Client(), breaker_failures=1)
+    await rig.open()
+    rig.clock += 11
+    probing = asyncio.create_task(rig.open())
+    await asyncio.sleep(0)
+    assert rig.breakers.states()["u0", "m0"] == 1
+    assert (await rig.open()).model == "m1"
+    gate.set()
+    assert (await probing).model == "m0"
+    assert rig.breakers.states()["u0", "m0"] == 0
+
+
+async def test_a_caller_that_leaves_says_nothing_against_a_model() -> None:
+    async def hang() -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    rig = Rig(Client(*[hang] * 9), breaker_failures=1)
+    for _ in range(3):
+        opening = asyncio.create_task(rig.open())
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+    assert [cause for _, cause in rig.tried] == ["abandoned"] * 3
+    assert rig.breakers.states() == {("u0", "m0"): 0}
+
+
+# -- once more
+
+
+async def test_what_is_safe_is_repeated_once() -> None:
+    client = Client(UpstreamFailure("connect", "Connection refused"))
+    rig = Rig(client)
+    assert (await rig.open()).model == "m0"
+    assert rig.tried == [("m0", "connect"), ("m0", "")]
+    client = failing("connect")
+    rig = Rig(client, attempts=9)
+    assert (await rig.refused()).message == "route auto: m0 via u0: it was connect"
+    assert len(client.bodies) == 2
+
+
+async def test_another_model_comes_before_a_repetition() -> None:
+    rig = Rig(failing("rate_limit", retry_after=0.01), failing("server_error"), attempts=9)
+    error = await rig.refused()
+    assert rig.tried == [("m0", "rate_limit"), ("m1", "server_error"), ("m0", "rate_limit")]
+    assert error.message == "route auto: m1 via u1: it was server_error; then m0 via u0: it was rate_limit"
+    assert rig.call.waited >= 0.01
+
+
+async def test_repetitions_count_as_attempts() -> None:
+    client = failing("connect")
+    await Rig(client, attempts=1).refused()
+    assert len(client.bodies) == 1
+
+
+async def test_an_upstream_in_trouble_is_not_asked_twice_as_often() -> None:
+    client = failing("connect", times=300)
+    rig = Rig(client, breaker_failures=1000)
+    for _ in range(100):
+        await rig.refused()
+    assert len(client.bodies) - 100 <= RESERVE + SHARE * len(client.bodies)
+
+
+async def test_leaving_ends_the_wait_for_a_repetition() -> None:
+    client = failing("rate_limit", retry_after=15.0)
+    rig = Rig(client)
+    opening = asyncio.create_task(rig.open())
+    while not rig.tried or not rig.tried[0][1]:  # noqa: ASYNC110 - the wait itself has no event
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    assert len(client.bodies) == 1
+
+
+async def test_the_soonest_return_is_told() -> None:
+    rig = Rig(failing("rate_limit", retry_after=30.0), failing("rate_limit", retry_after=3600.0))
+    assert (await rig.refused()).retry_after == 30.0

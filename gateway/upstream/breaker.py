@@ -1,0 +1,148 @@
+"""Circuit breakers: who keeps failing is left alone for a while, then probed by one call at a time.
+
+closed --(failures in a row, or a stated wait)--> open --(its time is over)--> half-open --(success)--> closed
+                                                    ^------------(failure)---------'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gateway import clock
+from gateway.config.runtime import Model
+from gateway.errors import CAUSES, UpstreamFailure
+
+T = TypeVar("T")
+
+LONGEST_REST = 60.0
+"""Seconds. A longer Retry-After is not believed for longer than this: one call then asks again."""
+
+CLOSED, HALF_OPEN, OPEN = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Limits:
+    """What `gateway.breaker` says; a reload changes it in place."""
+
+    failures: int = 5
+    open_seconds: float = 10.0
+
+
+class Breaker:
+    """One breaker. It advises (`ready`) and learns (`through`); a call that has nowhere else to go may pass it open."""
+
+    __slots__ = ("_at_once", "_failures", "_limits", "_now", "_opened", "_probing", "_reason", "_until", "replicas")
+
+    def __init__(
+        self, limits: Limits, now: Callable[[], float] = clock.now, at_once: frozenset[str] = frozenset()
+    ) -> None:
+        """`at_once`: causes that open it without waiting for more of them."""
+        self._limits = limits
+        self._now = now
+        self._at_once = at_once
+        self.replicas = 1
+        """So many addresses stand behind it. Each may fail as often as one alone, until its own breaker opens."""
+        self._failures = 0
+        """In a row."""
+        self._opened = 0.0
+        self._until: float | None = None
+        """When its open time is over; None: closed."""
+        self._reason = ""
+        self._probing = False
+
+    @property
+    def ready(self) -> bool:
+        """Calls may come: it is closed, or half-open without a probe under way."""
+        return self._until is None or (self._until <= self._now() and not self._probing)
+
+    @property
+    def until(self) -> float:
+        """When it can be asked again (by the clock); 0 while it is closed."""
+        return self._until or 0.0
+
+    @property
+    def state(self) -> int:
+        """CLOSED, HALF_OPEN or OPEN."""
+        if self._until is None:
+            return CLOSED
+        return OPEN if self._until > self._now() else HALF_OPEN
+
+    @property
+    def why_not(self) -> str | None:
+        """Why calls should go elsewhere now; None: they need not."""
+        if self.ready or self._until is None:
+            return None
+        left = math.ceil(self._until - self._now())
+        return f"{self._reason} for {left} s" if left > 0 else "its breaker is half-open and being probed"
+
+    async def through(self, asking: Awaitable[T]) -> T:
+        """Await one call and learn from its end. Cancelled calls and the gateway's own faults teach nothing."""
+        started = self._now()
+        probe = self._until is not None and self._until <= started and not self._probing
+        if probe:
+            self._probing = True
+        try:
+            answer = await asking
+        except UpstreamFailure as failure:
+            self._failed(failure)
+            raise
+        finally:
+            if probe:
+                self._probing = False
+        if self._failures or self._until is not None:
+            self._succeeded(started)
+        return answer
+
+    def _succeeded(self, started: float) -> None:
+        if self._until is None or started >= self._opened:  # what began before the opening says nothing new
+            self._failures, self._until = 0, None
+
+    def _failed(self, failure: UpstreamFailure) -> None:
+        now, fault = self._now(), CAUSES[failure.cause].fault
+        if fault:
+            self._failures += 1
+            worn = self._failures >= self._limits.failures * self.replicas or failure.cause in self._at_once
+            if self.state == HALF_OPEN or (self.state == CLOSED and worn):
+                self._open(now, self._limits.open_seconds, "its breaker is open")
+        if failure.retry_after and (fault or failure.cause == "rate_limit"):
+            self._open(now, min(failure.retry_after, LONGEST_REST), "its upstream has asked for a pause")
+
+    def _open(self, now: float, seconds: float, reason: str) -> None:
+        if now + seconds > self.until:
+            self._opened, self._until, self._reason = now, now + seconds, reason
+
+
+class Breakers:
+    """The breakers of all configured models, by upstream and model name; they outlive a reload."""
+
+    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+        self._now = now
+        self.limits = Limits()
+        self._breakers: dict[tuple[str, str], Breaker] = {}
+
+    def configure(self, models: Collection[Model], failures: int, open_seconds: float) -> Mapping[str, Breaker]:
+        """One breaker for each model, by its name. What is known of the others is forgotten."""
+        self.limits.failures, self.limits.open_seconds = failures, open_seconds
+        old = self._breakers
+        keys = {model.name: (model.upstream.name, model.name) for model in models}
+        self._breakers = {key: old.get(key) or self.make() for key in keys.values()}
+        by_name = {name: self._breakers[key] for name, key in keys.items()}
+        for model in models:
+            by_name[model.name].replicas = max(1, len(model.upstream.targets))
+        return by_name
+
+    def make(self, at_once: frozenset[str] = frozenset()) -> Breaker:
+        """A breaker under the same limits that nobody else knows."""
+        return Breaker(self.limits, self._now, at_once)
+
+    def why_not(self, model: Model) -> str | None:
+        """Why a model should not be asked first now; None: it can be."""
+        breaker = self._breakers.get((model.upstream.name, model.name))
+        return breaker.why_not if breaker is not None else None
+
+    def states(self) -> Mapping[tuple[str, str], int]:
+        """(upstream, model) -> CLOSED, HALF_OPEN or OPEN."""
+        return {key: breaker.state for key, breaker in self._breakers.items()}
