@@ -34,7 +34,8 @@ async def deliver(call: Call, answer: Answer, exchange: Exchange, close: Callabl
             await exchange.write(piece)
         piece = await answer.next()
     if answer.failure is not None:
-        call.tried[-1].cause = "broken_off"
+        for committed in call.tried[-1:]:
+            committed.cause = "broken_off"
         if piece:
             await exchange.write(piece)
         raise answer.failure
