@@ -174,7 +174,7 @@ async def test_errors(upstream: Upstream, gateway: StartGateway) -> None:
             upstream.script(step)
     settings = {"max_body_mb": 0.0625, "timeouts": {"first_event": 0.3}}
     keys = [{"name": "ci", "key": "sk-any", "models": ["auto"]}]
-    gw = await gateway(config_for(upstream, gateway=settings, keys=keys))
+    gw = await gateway(config_for(upstream, gateway=settings | {"attempts": 1}, keys=keys))
     seen = await result("errors.mjs", gw, [case for case, *_ in ERRORS])
     assert [(f["name"], f.get("status"), f["code"]) for f in seen] == [tuple(expected) for _, _, *expected in ERRORS]
     for failure in seen:
@@ -192,7 +192,8 @@ async def test_retries(upstream: Upstream, gateway: StartGateway) -> None:
         upstream.script(Sse([chunk("yes"), chunk(finish="stop"), DONE]))
     upstream.script(error(400))
     refused = [{"stream": True}] * len(said)
-    *turns, last = await result("retries.mjs", await gateway(upstream), [*refused, {}])
+    gw = await gateway(config_for(upstream, gateway={"attempts": 1}))  # else it would wait itself
+    *turns, last = await result("retries.mjs", gw, [*refused, {}])
     assert [(turn["text"], turn["sent"], turn["failed"]) for turn in turns] == [("yes", 2, None)] * 3
     assert [turn["waits"] for turn in turns] == [[30], [40], [1000]]
     assert (last["sent"], last["waits"], last["failed"]["name"]) == (1, [], "BadRequestError")

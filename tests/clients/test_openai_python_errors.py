@@ -113,7 +113,9 @@ async def test_what_an_upstream_causes(
     code: str,
 ) -> None:
     upstream.script(step)
-    client = sdk(await gateway(config_for(upstream, gateway={"timeouts": {"first_event": 0.2, "total": 0.3}})))
+    client = sdk(
+        await gateway(config_for(upstream, gateway={"attempts": 1, "timeouts": {"first_event": 0.2, "total": 0.3}}))
+    )
     with pytest.raises(openai.APIStatusError) as refused:
         await client.chat.completions.create(model="auto", messages=says(), **kind)
     assert_told(refused.value, kind_of, status, code)
@@ -202,7 +204,7 @@ def waits(records: list[logging.LogRecord]) -> list[float]:
     return [record.args[0] for record in records if record.msg.startswith("Retrying request in")]  # type: ignore[index,misc]
 
 
-# An upstream's refusal -> seconds that the SDK waits.
+# An upstream's refusal -> seconds that the SDK waits. (The gateway has one attempt only: it would wait itself.)
 WAITS: dict[str, tuple[Step, float]] = {
     "429, milliseconds": (error(429, headers={"retry-after-ms": "30"}), 0.03),
     "429, both": (error(429, headers={"retry-after": "9", "retry-after-ms": "40"}), 0.04),
@@ -223,7 +225,7 @@ async def test_a_retry_waits_as_it_is_told(
 ) -> None:
     caplog.set_level(logging.INFO, "openai")
     upstream.script(step)
-    client = sdk(await gateway(upstream), max_retries=2)
+    client = sdk(await gateway(config_for(upstream, gateway={"attempts": 1})), max_retries=2)
     answered = await client.chat.completions.create(model="auto", messages=says())
     assert answered.choices[0].message.content == "hello there"
     assert waits(caplog.records) == [seconds]
@@ -235,7 +237,7 @@ async def test_a_retry_of_a_stream(
 ) -> None:
     caplog.set_level(logging.INFO, "openai")
     upstream.script(error(429, headers={"retry-after-ms": "20"}), times=2)
-    client = sync_sdk(await gateway(upstream), max_retries=2)
+    client = sync_sdk(await gateway(config_for(upstream, gateway={"attempts": 1})), max_retries=2)
 
     def use() -> str:
         with client.chat.completions.create(model="auto", messages=says(), stream=True) as stream:
