@@ -32,12 +32,12 @@ from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.telemetry.logs import call_line
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.upstream import request
-from gateway.upstream.breaker import Breakers
+from gateway.upstream.breaker import Breakers, Group
 from gateway.upstream.catalog import Catalog
 from gateway.upstream.client import Client, ProxiedClient
 from gateway.upstream.health import LOOK_SECONDS, Health
 from gateway.upstream.pool import PoolLimits, Pools
-from gateway.upstream.replicas import AT_ONCE, Door, Replica, Replicas
+from gateway.upstream.replicas import Door, Replicas
 from gateway.upstream.retry import Retries
 from gateway.upstream.walk import Walker
 
@@ -110,9 +110,9 @@ class Gateway:
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
         models = [m for m in runtime.models.values() if m.upstream.off is None]
         settings = runtime.gateway
+        groups = self._breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds)
         walker = Walker(
-            {m.name: self._replicas(m.upstream) for m in models},
-            self._breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds),
+            {m.name: self._replicas(m.upstream, groups[m.name]) for m in models},
             Retries(m.upstream.name for m in models),
             lambda attempt: self._catalog.id_of(attempt.model),
         )
@@ -132,10 +132,10 @@ class Gateway:
         """Why a model should not be asked first now, as far as is known; None: it can be."""
         return self._breakers.why_not(model) or self._health.known(model)
 
-    def _replicas(self, upstream: Upstream) -> Replicas:
-        doors = (self._door(upstream, target) for target in upstream.targets)
-        replicas = [Replica(door, self._breakers.make(AT_ONCE), self._health.seen) for door in doors]
-        return Replicas(replicas, partial(self._health.watch, upstream) if upstream.engine is not None else None)
+    def _replicas(self, upstream: Upstream, group: Group) -> Replicas:
+        doors = [self._door(upstream, target) for target in upstream.targets]
+        watch = partial(self._health.watch, upstream) if upstream.engine is not None else None
+        return Replicas(doors, group, self._health.seen, watch)
 
     def _door(self, upstream: Upstream, target: Target) -> Door:
         heads: dict[str, bytes] = {e.name: request.head(target, e.path, upstream.api_key) for e in ENDPOINTS.values()}

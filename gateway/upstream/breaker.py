@@ -7,16 +7,18 @@ closed --(failures in a row, or a stated wait)--> open --(its time is over)--> h
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway import clock
-from gateway.config.runtime import Model
+from gateway.config.runtime import Model, Target
 from gateway.errors import CAUSES, UpstreamFailure
 
 T = TypeVar("T")
 
+AT_ONCE = frozenset({"connect"})
+"""Causes that put one of several addresses out at once: the others take its calls."""
 LONGEST_REST = 60.0
 """Seconds. A longer Retry-After is not believed for longer than this: one call then asks again."""
 
@@ -34,17 +36,15 @@ class Limits:
 class Breaker:
     """One breaker. It advises (`ready`) and learns (`through`); a call that has nowhere else to go may pass it open."""
 
-    __slots__ = ("_at_once", "_failures", "_limits", "_now", "_opened", "_probing", "_reason", "_until", "replicas")
+    __slots__ = ("_failures", "_limits", "_now", "_opened", "_probing", "_reason", "_until", "at_once")
 
     def __init__(
         self, limits: Limits, now: Callable[[], float] = clock.now, at_once: frozenset[str] = frozenset()
     ) -> None:
-        """`at_once`: causes that open it without waiting for more of them."""
         self._limits = limits
         self._now = now
-        self._at_once = at_once
-        self.replicas = 1
-        """So many addresses stand behind it. Each may fail as often as one alone, until its own breaker opens."""
+        self.at_once = at_once
+        """Causes that open it without waiting for more of them."""
         self._failures = 0
         """In a row."""
         self._opened = 0.0
@@ -104,7 +104,7 @@ class Breaker:
         now, fault = self._now(), CAUSES[failure.cause].fault
         if fault:
             self._failures += 1
-            worn = self._failures >= self._limits.failures * self.replicas or failure.cause in self._at_once
+            worn = self._failures >= self._limits.failures or failure.cause in self.at_once
             if self.state == HALF_OPEN or (self.state == CLOSED and worn):
                 self._open(now, self._limits.open_seconds, "its breaker is open")
         if failure.retry_after and (fault or failure.cause == "rate_limit"):
@@ -115,34 +115,67 @@ class Breaker:
             self._opened, self._until, self._reason = now, now + seconds, reason
 
 
+class Group:
+    """The breakers of one model, in the order of its upstream's addresses: the model is as well as the best of them."""
+
+    __slots__ = ("_only", "breakers")
+
+    def __init__(self, breakers: Iterable[Breaker]) -> None:
+        self.breakers = tuple(breakers)
+        self._only = self.breakers[0] if len(self.breakers) == 1 else None
+
+    @property
+    def ready(self) -> bool:
+        """Some address may be called."""
+        return self._only.ready if self._only is not None else any(b.ready for b in self.breakers)
+
+    @property
+    def until(self) -> float:
+        """When the first address can be asked again; 0 while one is closed."""
+        return min((b.until for b in self.breakers), default=0.0)
+
+    @property
+    def state(self) -> int:
+        """The best one's."""
+        return min((b.state for b in self.breakers), default=OPEN)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why calls should go elsewhere now; None: they need not."""
+        soonest = min(self.breakers, key=lambda b: b.until, default=None)
+        return soonest.why_not if soonest is not None and not self.ready else None
+
+
 class Breakers:
-    """The breakers of all configured models, by upstream and model name; they outlive a reload."""
+    """The breakers of all configured models, one for each address of their upstreams; they outlive a reload."""
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self._now = now
-        self.limits = Limits()
-        self._breakers: dict[tuple[str, str], Breaker] = {}
+        self._limits = Limits()
+        self._all: dict[tuple[str, str, Target], Breaker] = {}
+        self._groups: dict[tuple[str, str], Group] = {}
 
-    def configure(self, models: Collection[Model], failures: int, open_seconds: float) -> Mapping[str, Breaker]:
-        """One breaker for each model, by its name. What is known of the others is forgotten."""
-        self.limits.failures, self.limits.open_seconds = failures, open_seconds
-        old = self._breakers
-        keys = {model.name: (model.upstream.name, model.name) for model in models}
-        self._breakers = {key: old.get(key) or self.make() for key in keys.values()}
-        by_name = {name: self._breakers[key] for name, key in keys.items()}
-        for model in models:
-            by_name[model.name].replicas = max(1, len(model.upstream.targets))
-        return by_name
+    def configure(self, models: Sequence[Model], failures: int, open_seconds: float) -> Mapping[str, Group]:
+        """The breakers of each model, by its name. What is known of other models and addresses is forgotten."""
+        self._limits.failures, self._limits.open_seconds = failures, open_seconds
+        old, self._all = self._all, {}
+        groups = {model.name: self._group(model, old) for model in models}
+        self._groups = {(model.upstream.name, model.name): groups[model.name] for model in models}
+        return groups
 
-    def make(self, at_once: frozenset[str] = frozenset()) -> Breaker:
-        """A breaker under the same limits that nobody else knows."""
-        return Breaker(self.limits, self._now, at_once)
+    def _group(self, model: Model, old: Mapping[tuple[str, str, Target], Breaker]) -> Group:
+        targets = model.upstream.targets
+        keys = [(model.upstream.name, model.name, target) for target in targets]
+        for key in keys:
+            self._all[key] = old.get(key) or Breaker(self._limits, self._now)
+            self._all[key].at_once = AT_ONCE if len(targets) > 1 else frozenset()
+        return Group(self._all[key] for key in keys)
 
     def why_not(self, model: Model) -> str | None:
         """Why a model should not be asked first now; None: it can be."""
-        breaker = self._breakers.get((model.upstream.name, model.name))
-        return breaker.why_not if breaker is not None else None
+        group = self._groups.get((model.upstream.name, model.name))
+        return group.why_not if group is not None else None
 
     def states(self) -> Mapping[tuple[str, str], int]:
         """(upstream, model) -> CLOSED, HALF_OPEN or OPEN."""
-        return {key: breaker.state for key, breaker in self._breakers.items()}
+        return {names: group.state for names, group in self._groups.items()}

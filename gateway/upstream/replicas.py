@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from gateway.call import Answer, Body
 from gateway.config.runtime import Target
 from gateway.errors import UpstreamFailure
-from gateway.upstream.breaker import Breaker
+from gateway.upstream.breaker import Breaker, Group
 from gateway.upstream.client import Client
 from gateway.upstream.health import Seen
 
@@ -24,8 +24,6 @@ DEPTHS = (4096, 1024, 256)
 replica twice at most."""
 FACTOR, SLACK = 1.5, 2.0
 """Affinity holds up to this many times the mean load of the replicas, plus so many calls."""
-AT_ONCE = frozenset({"connect"})
-"""Causes that put a replica out without waiting for more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,13 @@ class Door:
 
 
 Ask = Callable[[Door], Awaitable[Answer]]
+See = Callable[[Target], Seen | None]
 
 
 class Replica:
     """One address and what is known of it."""
 
-    def __init__(self, door: Door, breaker: Breaker, seen: Callable[[Target], Seen | None]) -> None:
+    def __init__(self, door: Door, breaker: Breaker, seen: See) -> None:
         self.door = door
         self.breaker = breaker
         self._seen = seen
@@ -70,12 +69,20 @@ class Replica:
 
 
 class Replicas:
-    """The addresses of one upstream, as one model sees them."""
+    """The addresses of one model's upstream: what one model does says nothing about another."""
 
-    def __init__(self, replicas: Sequence[Replica], watch: Callable[[], None] | None = None) -> None:
-        """`watch`: told of each call, where somebody looks at the engines while there are calls."""
-        self._all = tuple(replicas)
-        self._only = replicas[0].door if len(replicas) == 1 else None
+    def __init__(
+        self,
+        doors: Sequence[Door],
+        group: Group,
+        seen: See = lambda target: None,
+        watch: Callable[[], None] | None = None,
+    ) -> None:
+        """`seen`: the last look at an engine; `watch`: told of each call, where engines are looked at while there are
+        any."""
+        self.group = group
+        self._all = tuple(Replica(d, b, seen) for d, b in zip(doors, group.breakers, strict=True))
+        self._only = self._all[0] if len(doors) == 1 else None
         self._watch = watch
 
     async def send(self, body: Body, ask: Ask) -> Answer:
@@ -86,7 +93,7 @@ class Replicas:
         if self._watch is not None:
             self._watch()
         if self._only is not None:
-            return await ask(self._only)
+            return await self._only.breaker.through(ask(self._only.door))
         refused: UpstreamFailure | None = None
         for replica in self.order(body):
             try:

@@ -14,7 +14,6 @@ from gateway import clock
 from gateway.call import Answer, Attempt, Call, Incoming, Plan, Tried, Usage
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
 from gateway.upstream import classify, request
-from gateway.upstream.breaker import Breaker
 from gateway.upstream.replicas import Door, Replicas
 from gateway.upstream.retry import Failed, Retries
 
@@ -28,16 +27,9 @@ Hold = Callable[[Call, Attempt, Incoming, float], Awaitable[Answer]]
 class Walker:
     """The upstream stage of one configuration."""
 
-    def __init__(
-        self,
-        replicas: Mapping[str, Replicas],
-        breakers: Mapping[str, Breaker],
-        retries: Retries,
-        ids: Callable[[Attempt], str],
-    ) -> None:
+    def __init__(self, replicas: Mapping[str, Replicas], retries: Retries, ids: Callable[[Attempt], str]) -> None:
         self._replicas = replicas
-        """By model name, as the breakers: what one model does says nothing about another."""
-        self._breakers = breakers
+        """By model name."""
         self._retries = retries
         self._model_id = ids
         """The id to send for an attempt's model (alias lists are resolved elsewhere)."""
@@ -61,13 +53,13 @@ class Walker:
         """The attempts whose breakers let calls through when their turn comes; then of the others the soonest back."""
         resting: list[Attempt] = []
         for attempt in plan.attempts:
-            if not self._breakers[attempt.model.name].ready:
+            if not self._replicas[attempt.model.name].group.ready:
                 resting.append(attempt)
             elif _fits(attempt, failed):
                 yield attempt
         resting = [attempt for attempt in resting if _fits(attempt, failed)]
         if resting:
-            yield min(resting, key=lambda attempt: self._breakers[attempt.model.name].until)
+            yield min(resting, key=lambda attempt: self._replicas[attempt.model.name].group.until)
 
     async def _next(self, call: Call, turns: Iterator[Attempt], failed: Sequence[Failed]) -> Attempt | None:
         """What to try after a failure: the plan's next, or, after a wait, what is safe to repeat. None: the end."""
@@ -91,9 +83,8 @@ class Walker:
         call.tried.append(tried)
         call.usage = Usage()
         self._retries.budgets[model.upstream.name].earn()
-        asking = self._replicas[model.name].send(call.body, partial(self._call, call, attempt, hold))
         try:
-            return await self._breakers[model.name].through(asking)
+            return await self._replicas[model.name].send(call.body, partial(self._call, call, attempt, hold))
         except asyncio.CancelledError:
             tried.cause = "abandoned"
             raise

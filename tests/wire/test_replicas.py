@@ -87,6 +87,32 @@ async def test_a_frozen_replica_leaves_rotation(upstream: Upstream, second: Upst
         assert (frozen.count(), second.count(), upstream.count()) == (2, 2, 28)
 
 
+@pytest.mark.parametrize("end", ["killed", "frozen"])
+async def test_no_call_is_lost_with_a_replica(
+    upstream: Upstream, second: Upstream, gateway: StartGateway, end: str
+) -> None:
+    """Twenty callers at a time, streams and plain calls. What the replica had taken is answered by the next model."""
+    other = Upstream()
+    async with other:
+        limits = {"timeouts": {"first_event": 1}, "breaker": {"failures": 3}}
+        gw = await gateway(replicas_config(upstream, other, fallback=second, **limits))
+        answers = []
+
+        async def caller(number: int) -> None:
+            for turn in range(10):
+                answers.append(await gw.chat(LONG.format(100 * number + turn), **STREAM))
+                if len(answers) == 60:
+                    other.script(Hang(), times=None)
+                    if end == "killed":
+                        await other.stop()
+
+        await asyncio.gather(*(caller(number) for number in range(20)))
+    assert [answer.status for answer in answers] == [200] * 200
+    assert all(answer.body.endswith(b"data: [DONE]\n\n") for answer in answers)
+    assert second.count() <= 20
+    assert upstream.count() > 100
+
+
 async def test_calls_go_where_fewer_are_under_way(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:
     gate = asyncio.Event()
     for up in (upstream, second):

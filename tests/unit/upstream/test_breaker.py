@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from gateway.config.runtime import Model, Target
 from gateway.errors import CAUSES, UpstreamFailure
-from gateway.upstream.breaker import CLOSED, HALF_OPEN, LONGEST_REST, OPEN, Breaker, Breakers, Limits
+from gateway.upstream.breaker import CLOSED, HALF_OPEN, LONGEST_REST, OPEN, Breaker, Breakers, Group, Limits
 from tests.unit.building import a_model, an_upstream
 
 
@@ -165,51 +167,89 @@ async def test_causes_that_open_it_at_once() -> None:
 # -- all of them
 
 
-async def failed(breaker: Breaker) -> None:
+A, B = (Target("http", "127.0.0.1", port, "/v1") for port in (1, 2))
+
+
+async def failed(breaker: Breaker, cause: str = "cut") -> None:
     async def asking() -> None:
-        raise UpstreamFailure("cut", "")
+        raise UpstreamFailure(cause, "")
 
     with pytest.raises(UpstreamFailure):
         await breaker.through(asking())
 
 
-async def test_breakers_outlive_a_reload_by_name() -> None:
-    breakers = Breakers(lambda: 1000.0)
-    m0, m1 = a_model("m0"), a_model("m1")
-    by_name = breakers.configure([m0, m1], 1, 10.0)
-    await failed(by_name["m0"])
-    assert breakers.why_not(m0) == "its breaker is open for 10 s"
-    assert breakers.states() == {("u0", "m0"): OPEN, ("u0", "m1"): CLOSED}
-    again = breakers.configure([a_model("m0"), a_model("m2")], 1, 10.0)
-    assert again["m0"] is by_name["m0"]
-    assert breakers.states() == {("u0", "m0"): OPEN, ("u0", "m2"): CLOSED}
-    await failed(by_name["m1"])  # a call of the older configuration
-    assert breakers.why_not(m1) is None
+class Registry:
+    """Breakers of one failure and ten seconds, on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.breakers = Breakers(lambda: self.now)
+
+    def configure(self, *models: Model, failures: int = 1, open_seconds: float = 10.0) -> Mapping[str, Group]:
+        return self.breakers.configure(models, failures, open_seconds)
 
 
-async def test_the_same_model_elsewhere_starts_anew() -> None:
-    breakers = Breakers(lambda: 1000.0)
-    await failed(breakers.configure([a_model("m0")], 1, 10.0)["m0"])
-    moved = a_model("m0", an_upstream("u9"))
-    breakers.configure([moved], 1, 10.0)
-    assert breakers.states() == {("u9", "m0"): CLOSED}
+def at(*targets: Target, name: str = "m0", upstream: str = "u0") -> Model:
+    return a_model(name, an_upstream(upstream, targets=targets))
 
 
-async def test_several_replicas_may_fail_several_times_as_often() -> None:
-    """One of them that hangs has its own breaker, and must not close the door to the others."""
-    target = an_upstream().targets[0]
-    breakers = Breakers(lambda: 1000.0)
-    breaker = breakers.configure([a_model("m0", an_upstream(targets=(target, target)))], 2, 10.0)["m0"]
+async def test_breakers_outlive_a_reload() -> None:
+    registry = Registry()
+    m0, m1 = at(A), at(A, name="m1")
+    before = registry.configure(m0, m1)
+    await failed(before["m0"].breakers[0])
+    assert registry.breakers.why_not(m0) == "its breaker is open for 10 s"
+    assert registry.breakers.states() == {("u0", "m0"): OPEN, ("u0", "m1"): CLOSED}
+    after = registry.configure(at(A), at(A, name="m2"))
+    assert after["m0"].breakers == before["m0"].breakers
+    assert registry.breakers.states() == {("u0", "m0"): OPEN, ("u0", "m2"): CLOSED}
+    await failed(before["m1"].breakers[0])  # a call of the older configuration
+    assert registry.breakers.why_not(m1) is None
+
+
+@pytest.mark.parametrize("moved", [at(A, upstream="u9"), at(B)], ids=["another upstream", "another address"])
+async def test_the_same_model_elsewhere_starts_anew(moved: Model) -> None:
+    registry = Registry()
+    await failed(registry.configure(at(A))["m0"].breakers[0])
+    registry.configure(moved)
+    assert registry.breakers.states() == {(moved.upstream.name, "m0"): CLOSED}
+
+
+async def test_a_model_is_as_well_as_its_best_address() -> None:
+    registry = Registry()
+    model = at(A, B)
+    group = registry.configure(model)["m0"]
+    await failed(group.breakers[0])
+    assert (group.ready, group.state, group.until, group.why_not) == (True, CLOSED, 0.0, None)
+    registry.now += 4
+    await failed(group.breakers[1])
+    assert (group.ready, group.state, group.until) == (False, OPEN, 1010.0)
+    assert registry.breakers.why_not(model) == "its breaker is open for 6 s"
+    registry.now += 6
+    assert (group.ready, group.state, group.why_not) == (True, HALF_OPEN, None)
+
+
+async def test_a_refused_connection_puts_one_of_several_out_at_once() -> None:
+    registry = Registry()
+    one, several = (registry.configure(model, failures=5)["m0"] for model in (at(A), at(A, B)))
+    assert several.breakers[0] is one.breakers[0]
+    await failed(several.breakers[0], "connect")
+    await failed(several.breakers[1], "timeout")
+    assert [b.state for b in several.breakers] == [OPEN, CLOSED]
+    alone = registry.configure(at(B), failures=5)["m0"]
     for _ in range(3):
-        await failed(breaker)
-    assert breaker.state == CLOSED
-    await failed(breaker)
-    assert breaker.state == OPEN
+        await failed(alone.breakers[0], "connect")
+    assert alone.state == CLOSED  # four in a row
+
+
+async def test_without_an_address_nothing_is_ready() -> None:
+    group = Registry().configure(at())["m0"]
+    assert (group.ready, group.state, group.until) == (False, OPEN, 0.0)
 
 
 async def test_new_limits_hold_for_old_breakers() -> None:
-    breakers = Breakers(lambda: 1000.0)
-    breaker = breakers.configure([a_model("m0")], 5, 10.0)["m0"]
-    breakers.configure([a_model("m0")], 1, 20.0)
+    registry = Registry()
+    breaker = registry.configure(at(A), failures=5)["m0"].breakers[0]
+    registry.configure(at(A), failures=1, open_seconds=20.0)
     await failed(breaker)
     assert breaker.until == 1020.0

@@ -13,9 +13,9 @@ import pytest
 from gateway.call import Body
 from gateway.config.runtime import Target
 from gateway.errors import CAUSES, UpstreamFailure
-from gateway.upstream.breaker import Breaker, Limits
+from gateway.upstream.breaker import AT_ONCE, Breaker, Group, Limits
 from gateway.upstream.health import Load, Seen
-from gateway.upstream.replicas import AT_ONCE, DEPTHS, Ask, Door, Replica, Replicas
+from gateway.upstream.replicas import DEPTHS, Ask, Door, Replicas
 from tests.unit.building import a_call
 
 SHORT = a_call().body
@@ -50,13 +50,8 @@ class Rig:
         targets = [Target("http", "host", 8100 + number, "/v1") for number in range(count)]
         self.doors = [Door(target, client, {}) for target, client in zip(targets, self.clients, strict=True)]
         breakers = [Breaker(Limits(2, 10.0), lambda: self.now, AT_ONCE) for _ in targets]
-        self.replicas = Replicas(
-            [
-                Replica(door, breaker, lambda target: self.seen.get(target.port - 8100))
-                for door, breaker in zip(self.doors, breakers, strict=True)
-            ],
-            **options,
-        )
+        self.group = Group(breakers)
+        self.replicas = Replicas(self.doors, self.group, lambda target: self.seen.get(target.port - 8100), **options)
         self.asked: list[int] = []
 
     def order(self, body: Body = SHORT) -> list[int]:
@@ -171,8 +166,8 @@ async def test_only_the_homeless_move_when_a_replica_goes() -> None:
     rig = Rig(4)
     bodies = some_prompts(100)
     before = [rig.home(body) for body in bodies]
-    while await rig.send({2: "connect"}) != 2 and rig.replicas._all[2].ready:
-        pass
+    while rig.group.breakers[2].ready:
+        await rig.send({2: "connect"})
     after = [rig.home(body) for body in bodies]
     assert all(b == a for b, a in zip(before, after, strict=True) if b != 2)
     assert {a for b, a in zip(before, after, strict=True) if b == 2} == {0, 1, 3}
@@ -228,7 +223,7 @@ async def test_a_replica_that_refuses_costs_nothing_and_is_left_alone() -> None:
     rig.now += 10
     while (await rig.send()) != 0:
         pass
-    assert rig.replicas._all[0].ready
+    assert rig.group.breakers[0].ready
 
 
 @pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "connect"])
@@ -274,7 +269,7 @@ async def test_one_replica_is_simply_asked() -> None:
 
 async def test_no_replica_at_all() -> None:
     with pytest.raises(UpstreamFailure, match="no address"):
-        await Replicas([]).send(SHORT, pytest.fail)  # type: ignore[arg-type]
+        await Replicas([], Group([])).send(SHORT, pytest.fail)  # type: ignore[arg-type]
 
 
 async def test_calls_that_leave_say_nothing_against_a_replica() -> None:

@@ -11,8 +11,8 @@ from gateway import clock
 from gateway.call import Attempt, Call, Plan
 from gateway.config.runtime import GatewaySettings, Model, Target
 from gateway.errors import GatewayError, UpstreamFailure
-from gateway.upstream.breaker import Breaker, Breakers, Limits
-from gateway.upstream.replicas import AT_ONCE, Door, Replica, Replicas
+from gateway.upstream.breaker import Breakers
+from gateway.upstream.replicas import Door, Replicas
 from gateway.upstream.retry import Retries
 from gateway.upstream.walk import Walker
 from tests.unit.building import a_call, a_model, a_runtime, an_upstream
@@ -71,30 +71,29 @@ async def hold(call: Call, attempt: Attempt, response: Any, first_event: float) 
     return Held(attempt.model.name)
 
 
-def some_replicas(*clients: Client) -> Replicas:
-    doors = (Door(Target("http", "host", n, "/v1"), c, {"chat": b"POST / HTTP/1.1\r\n"}) for n, c in enumerate(clients))
-    return Replicas([Replica(door, Breaker(Limits(), at_once=AT_ONCE), lambda target: None) for door in doors])
-
-
 class Rig:
     """Models `m0`, `m1`, ... one per client (or tuple of clients: replicas), each at an upstream of its own."""
 
     def __init__(self, *clients: Client | tuple[Client, ...], contexts: tuple[int | None, ...] = (), **gateway: Any):
-        replicas = {}
+        groups = [group if isinstance(group, tuple) else (group,) for group in clients]
         models: list[Model] = []
-        for number, group in enumerate(clients):
-            upstream = an_upstream(f"u{number}")
+        for number, group in enumerate(groups):
+            targets = tuple(Target("http", "host", port, "/v1") for port in range(len(group)))
             context = contexts[number] if contexts else None
-            models.append(a_model(f"m{number}", upstream, context=context))
-            replicas[f"m{number}"] = some_replicas(*(group if isinstance(group, tuple) else (group,)))
+            models.append(a_model(f"m{number}", an_upstream(f"u{number}", targets=targets), context=context))
         self.plan = Plan("auto", "default", tuple(Attempt(model, "because") for model in models))
         self.runtime = a_runtime(*models, gateway=GatewaySettings(**gateway))
         self.clock = 1000.0
         self.breakers = Breakers(lambda: self.clock)
         settings = self.runtime.gateway
-        breakers = self.breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds)
+        known = self.breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds)
+        replicas = {}
+        for model, asked in zip(models, groups, strict=True):
+            pairs = zip(model.upstream.targets, asked, strict=True)
+            doors = [Door(target, client, {"chat": b"POST / HTTP/1.1\r\n"}) for target, client in pairs]
+            replicas[model.name] = Replicas(doors, known[model.name])
         self.retries = Retries([m.upstream.name for m in models], lambda low, high: 0.0)
-        self._walker = Walker(replicas, breakers, self.retries, lambda attempt: f"id-of-{attempt.model.name}")
+        self._walker = Walker(replicas, self.retries, lambda attempt: f"id-of-{attempt.model.name}")
         self.call = a_call(runtime=self.runtime, arrived=clock.now())
 
     async def open(self, hold: Any = hold) -> Any:
