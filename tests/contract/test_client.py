@@ -17,6 +17,8 @@ from tests.contract.conftest import SOON, Line, Lines, whole
 from tests.fakes import Close, Hang, Pause, Reply, Request, Reset, Send, StallRead, Step, WaitFor, sends
 from tests.fakes.steps import Framing
 
+pytestmark = pytest.mark.slow
+
 BODY = b'{"choices":[]}'
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n" + BODY
 BIG = 20_000_000

@@ -103,4 +103,4 @@ async def test_every_call_is_answered_and_booked_once(connections: int) -> None:
     assert log.faults == []
     differing = [(e["id"], e["outcome"], told[e["id"]]) for e in log.booked if e["outcome"] != told[e["id"]]]
     assert {(was, seen) for _, was, seen in differing} <= {("ok", "client_closed")}, differing
-    assert len(set(told.values())) > 4
+    assert len(set(told.values())) >= 3

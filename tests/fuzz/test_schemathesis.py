@@ -27,6 +27,8 @@ from tests.fakes.echo import echo
 from tests.fakes.upstream import Exchange
 from tests.harness import Gateway, config_for
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 12
 """Requests of each kind (as described, not as described) to each path."""
 KEYS: dict[str, Any] = {"keys": [{"name": "ci", "key": "sk-gateway-key"}]}

@@ -15,6 +15,8 @@ from tests.fakes.steps import Step
 from tests.harness import LocalGateway
 from tests.wire.calls import STREAM, ask
 
+pytestmark = pytest.mark.slow
+
 CALLS = 10
 OURS = ("gateway.", "uvicorn.", "httptools.")
 

@@ -188,7 +188,7 @@ async def test_a_list_that_cannot_be_had(upstream: Upstream, start: Start, lines
     gateway = start(a_runtime(model_at(upstream, ids=("a", "b"))))
     asking_again = gateway.resolve_ids()
     async with asyncio.timeout(SOON):
-        while not lines.events("warning"):
+        while not lines.events("warning"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not asking_again.done()
     assert await asked_model(gateway, upstream) == "a"

@@ -29,6 +29,8 @@ from tests.fakes import (
 from tests.harness import config_for
 from tests.wire.calls import LIMIT, STREAM, ask, errors_of, payloads, text_of
 
+pytestmark = pytest.mark.slow
+
 PING = b": ping\n\n"
 ROLE = chunk("", "assistant")
 

@@ -13,6 +13,8 @@ from tests.fakes import Exchange, Hang, Reply, Reset, Send, Sse, Step, Upstream,
 from tests.harness import Gateway, Served, config_for
 from tests.wire.calls import LIMIT, STREAM, ask, text_of
 
+pytestmark = pytest.mark.slow
+
 CALLS = 50
 TEN = PoolLimits(connections=10, queue_seconds=10)
 BIG = b"x" * 900_000

@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
-from tests.fakes import DONE, Upstream, WaitFor, chunk
+from tests.fakes import DONE, Cut, Upstream, WaitFor, chunk
 from tests.fakes.steps import Sse, Step
 from tests.harness import Gateway, config_for
 
 STREAM = {"model": "auto", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]
 
 
 def held(gate: asyncio.Event) -> Step:
@@ -40,7 +40,7 @@ async def test_streams_end_well_on_sigterm_and_nothing_new_begins(upstream: Upst
             while True:
                 try:
                     await gw.fetch("/health/live")
-                except OSError:
+                except (OSError, Cut):
                     break
                 await asyncio.sleep(0.05)
         gate.set()

@@ -19,6 +19,8 @@ from tests.harness import Gateway, config_for
 from tests.unit.building import a_runtime
 from tests.unit.cli.test_package import GOOD
 
+pytestmark = pytest.mark.slow
+
 SOON = 30.0
 
 

@@ -21,6 +21,8 @@ from tests.unit.cli.test_engine import ROOT, config, install_fake_vllm
 from tests.unit.cli.test_package import GOOD
 from tests.unit.serving.engine.fakes import ends, free_port, number_after
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def turnout_up(file: Path, site: Path) -> Iterator[subprocess.Popen[str]]:

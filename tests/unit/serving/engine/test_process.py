@@ -13,6 +13,8 @@ from serving.engine.command import Command
 from serving.engine.process import LINE_BYTES, TAIL_LINES, Process, lines
 from tests.unit.serving.engine.fakes import Log, ends, fake_command, number_after
 
+pytestmark = pytest.mark.slow
+
 
 def python(code: str, **env: str) -> Command:
     return Command((sys.executable, "-I", "-c", code), env)

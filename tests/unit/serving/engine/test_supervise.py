@@ -15,6 +15,8 @@ from serving.engine.ready import Progress
 from serving.engine.supervise import Engines
 from tests.unit.serving.engine.fakes import Log, ends, fake_launch, number_after
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[4]
 
 
