@@ -18,6 +18,7 @@ def save(model: DemoModel, tokenizer: Tokenizer, folder: Path) -> None:
     """Write weights (bfloat16), configuration, tokenizer and chat template into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(_tensors(model), folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors writes a file that only its owner reads
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(END_OF_TEXT)
     _write(folder / "config.json", _config(model.config) | {"eos_token_id": end, "pad_token_id": pad})
     # Temperature 0 is the default of the served model: see docs/serving/demo.md, "Temperature".

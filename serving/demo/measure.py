@@ -80,13 +80,19 @@ def summarize(outcomes: Sequence[Outcome], variant: Variant, wording: str) -> It
 
 @torch.no_grad()
 def _judge(model: DemoModel, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Per row: every reply token predicted; number of reply tokens on which the MTP layer agrees."""
+    """Per row: whether every reply token is predicted; number of reply tokens on which the MTP layer agrees."""
+    wanted = mask[:, 2:]
     with torch.autocast("cpu", torch.bfloat16):
         states, ahead = model(tokens)
-        said, guessed = model.head(states).argmax(-1), model.head(ahead).argmax(-1)
-    exact = ((said[:, :-1] == tokens[:, 1:]) | ~mask[:, 1:]).all(1)
-    agreed = ((guessed[:, :-1] == said[:, 1:-1]) & mask[:, 2:]).sum(1)
-    return exact, agreed
+        said = model.head(states[:, 1:-1][wanted]).argmax(-1)
+        guessed = model.head(ahead[:, :-1][wanted]).argmax(-1)
+    row = wanted.nonzero()[:, 0]
+    wrong = _per_row(row, said != tokens[:, 2:][wanted], len(tokens))
+    return wrong == 0, _per_row(row, guessed == said, len(tokens))
+
+
+def _per_row(row: Tensor, happened: Tensor, rows: int) -> Tensor:
+    return torch.bincount(row[happened], minlength=rows)
 
 
 def _padded(rows: Sequence[tuple[list[int], list[bool]]]) -> tuple[Tensor, Tensor]:
@@ -109,6 +115,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     options = _arguments()
     variant = cast(Variant, options.variant)
+    torch.set_num_threads(1)
     model, tokenizer = load(options.folder)
     trained, held = (list(cases(load_questions(), variant, held=held)) for held in (False, True))
     before = "" if options.turns is None else earlier(trained, options.turns)
