@@ -138,7 +138,7 @@ class Planner:
         why = model.upstream.off or self._senses.why_not(model)
         if why is not None:
             return f"{pin.model}: {why}"
-        if model.context is not None and facts.prompt_tokens > model.context:
+        if model.context is not None and facts.tokens_over(model.context):
             return f"{pin.model}: its context of {model.context} tokens is outgrown"
         return None
 

@@ -133,7 +133,12 @@ _COMPILERS: Mapping[str, Callable[[Any], Callable[[Facts], bool]]] = MappingProx
         "json": lambda wanted: lambda facts: facts.json is wanted,
         "images": lambda wanted: lambda facts: facts.images is wanted,
         "messages": lambda bounds: lambda facts: _inside(bounds, len(facts.messages)),
-        "prompt_tokens": lambda bounds: lambda facts: _inside(bounds, facts.prompt_tokens),
+        "prompt_tokens": lambda bounds: (
+            lambda facts: (
+                (bounds.over is None or facts.tokens_over(bounds.over))
+                and (bounds.under is None or not facts.tokens_over(bounds.under - 1))
+            )
+        ),
         "keywords": _keywords,
         "regex": _regex,
         "task": lambda names: lambda facts: facts.task in names,
