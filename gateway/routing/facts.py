@@ -68,7 +68,7 @@ class Facts:
         return self._estimate(self.prompt)
 
     def tokens_over(self, bound: int) -> bool:
-        """The prompt has more tokens than `bound`. No token is shorter than a byte, so most prompts need no estimate."""
+        """The prompt has more tokens than `bound`. A token has a byte at least: most prompts need no estimate."""
         return (len(self.prompt) > bound or self.images) and self.prompt_tokens > bound
 
     @cached_property
