@@ -28,7 +28,9 @@ from gateway.relay.relay import deliver, hold
 from gateway.routing.conversation import Pins
 from gateway.routing.estimate import estimate_tokens
 from gateway.routing.explain import explain
+from gateway.routing.facts import Classify
 from gateway.routing.planner import Planner, Senses, WhyNot
+from gateway.routing.tasks.classifier import Classifier, TaskSpec
 from gateway.telemetry.logs import call_line
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.upstream import request
@@ -48,7 +50,7 @@ NOTICE_SECONDS = 2.0
 def planner(runtime: Runtime, pins: Pins, why_not: WhyNot = lambda model: None) -> Planner:
     """The planner of a configuration, for the gateway and for `turnout explain`."""
     senses = Senses(
-        classify=lambda text: "other",
+        classify=_classify(runtime),
         estimate=estimate_tokens,
         assign=Splits(runtime.experiments).assign,
         why_not=why_not,
@@ -57,6 +59,14 @@ def planner(runtime: Runtime, pins: Pins, why_not: WhyNot = lambda model: None) 
         secret=hashlib.sha256((runtime.gateway.admin_key or "").encode()).digest(),
     )
     return Planner(runtime, frozenset({*BUILT_IN_TASKS, *runtime.tasks}), senses)
+
+
+def _classify(runtime: Runtime) -> Classify:
+    """The task classifier with the file's own task types, ready before the first call if some rule asks for tasks."""
+    classifier = Classifier(tasks={name: TaskSpec(t.keywords, t.examples) for name, t in runtime.tasks.items()})
+    if any(rule.when.task for route in runtime.routes.values() for rule in route.rules):
+        classifier.prepare()
+    return lambda text: classifier.classify(text)[0]
 
 
 def call_of(runtime: Runtime, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> Call:

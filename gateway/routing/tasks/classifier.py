@@ -38,6 +38,10 @@ class Classifier:
         """This classifier with task types added; one with a built-in name takes the built-in one's place."""
         return Classifier(lambda: self._weights, self._tasks | dict(tasks))
 
+    def prepare(self) -> None:
+        """Read the weights and learn the examples now (some 10 ms), not at the first message."""
+        self.classify("ready")
+
     @cached_property
     def _weights(self) -> Weights:
         return self._load()

@@ -43,10 +43,14 @@ def run(config: Path, **given: Any) -> tuple[int, str]:
 
 
 def test_a_prompt(config: Path) -> None:
-    code, text = run(config, prompt="请把项目迁移到 asyncio")
+    code, text = run(config, prompt="你好，上次迁移的事谢谢你")
     assert code == 0
-    assert "route auto, rule words" in text
+    assert "route auto, rule words, task chat" in text
     assert "all conditions hold" in text
+
+
+def test_the_task_classifier_reads_the_prompt(config: Path) -> None:
+    assert "route auto, rule task, task refactor" in run(config, prompt="请重构这个函数，把重复的部分提取出来")[1]
 
 
 def test_a_task_and_a_model(config: Path) -> None:
