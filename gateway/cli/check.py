@@ -16,6 +16,8 @@ from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.runtime import Model, Upstream
 
 COLUMNS = ("route", "order", "model", "upstream", "address", "status")
+CONFIGURED = "configured"
+"""Nothing is missing in the file; the upstream has not been asked (`turnout doctor` does that)."""
 
 
 class Row(NamedTuple):
@@ -89,9 +91,9 @@ def _address(upstream: Upstream) -> str:
 def _status(upstream: Upstream) -> str:
     if upstream.off:
         return f"off: {upstream.off}"
-    if upstream.engine and not upstream.engine.checkpoint.exists():
+    if upstream.engine and not upstream.engine.checkpoint.is_dir():
         return f"no checkpoint at {upstream.engine.checkpoint}"
-    return "ready"
+    return CONFIGURED
 
 
 def _table(console: Console, rows: list[Row]) -> None:
@@ -103,7 +105,7 @@ def _table(console: Console, rows: list[Row]) -> None:
         return
     table = Table(*COLUMNS)
     for row in rows:
-        table.add_row(*map(Text, row[:-1]), Text(row.status, "green" if row.status == "ready" else "yellow"))
+        table.add_row(*map(Text, row[:-1]), Text(row.status, "green" if row.status == CONFIGURED else "yellow"))
     console.print(table)
 
 

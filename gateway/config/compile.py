@@ -155,6 +155,9 @@ def _notices(inputs: Inputs, upstreams: Mapping[str, runtime.Upstream]) -> Itera
     for name, entry in config.upstreams.items():
         if upstreams[name].off:
             yield notice(("upstreams", name), f"off: {upstreams[name].off}")
+        engine = upstreams[name].engine
+        if engine is not None and not engine.checkpoint.is_dir():
+            yield notice(("upstreams", name, "engine", "checkpoint"), "there is no such folder here")
         for index, text in enumerate(entry.base_url or ()):
             url = upstreams[name].targets[index].url
             if url != text:

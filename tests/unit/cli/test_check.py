@@ -55,15 +55,15 @@ def test_a_good_file_piped_is_plain_lines(checked):
     address = "engine http://127.0.0.1:8100/v1 and 1 more"
     assert text.splitlines()[:5] == [
         f"route  order     model    upstream  {'address'.ljust(len(address))}  status",
-        f"auto   rule      quality  own       {address}  ready",
+        f"auto   rule      quality  own       {address}  configured",
         f"auto   default   fast     up        {url.ljust(len(address))}  off: UP_KEY is not set",
-        f"auto   fallback  quality  own       {address}  ready",
-        f"       by name   spare    own       {address}  ready",
+        f"auto   fallback  quality  own       {address}  configured",
+        f"       by name   spare    own       {address}  configured",
     ]
     assert "\x1b" not in text
 
 
-def test_with_its_key_the_upstream_is_ready_and_the_key_is_not_shown(checked):
+def test_with_its_key_the_upstream_is_configured_and_the_key_is_not_shown(checked):
     code, text = checked(TEXT, UP_KEY="s3cr3t\n")
     assert code == 0
     assert "off:" not in text
@@ -72,7 +72,17 @@ def test_with_its_key_the_upstream_is_ready_and_the_key_is_not_shown(checked):
 
 
 def test_a_checkpoint_that_is_not_there(checked, tmp_path):
-    assert f"no checkpoint at {tmp_path / 'none'}" in checked(TEXT.replace("ckpt", "none"))[1]
+    code, text = checked(TEXT.replace("ckpt", "none"))
+    assert code == 0
+    assert f"no checkpoint at {tmp_path / 'none'}" in text
+    assert f"{checked.file}:4: upstreams.own.engine.checkpoint: there is no such folder here" in text
+    assert "no such folder" not in checked(TEXT)[1]
+
+
+def test_no_status_claims_what_was_not_asked(checked):
+    for text in (checked(TEXT, UP_KEY="k")[1], checked(TEXT, as_json=True)[1]):
+        assert "configured" in text
+        assert "ready" not in text
 
 
 def test_notices_and_what_is_not_active_yet_carry_file_and_line(checked):
@@ -88,7 +98,7 @@ def test_on_a_terminal_it_is_a_coloured_table(checked):
     code, text = checked(TEXT, terminal=True)
     assert code == 0
     assert "┃" in text
-    assert "\x1b[32mready" in text
+    assert "\x1b[32mconfigured" in text
 
 
 def test_problems_are_told_with_file_and_line_and_exit_code_2(checked):
