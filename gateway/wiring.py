@@ -216,7 +216,7 @@ class Gateway:
 
     def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]:
         """The plan for a request body, nothing sent. Raises GatewayError where a call would."""
-        return explain(self._planner, call_of(self.runtime, headers, caller, raw))
+        return explain(self._planner, call_of(self.runtime, headers, caller, raw), self._catalog.id_of)
 
     def drain(self) -> float:
         """From now on not ready. Seconds for which new connections are still wanted: a load balancer that asks for

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from gateway.call import Call, Plan
+from gateway.config.runtime import Model
 from gateway.errors import GatewayError
 from gateway.routing.facts import Facts
 from gateway.routing.planner import Planner
 from gateway.routing.rules import verdicts
 
 
-def explain(planner: Planner, call: Call) -> dict[str, Any]:
-    """The plan for a call, every verdict and the facts they asked for. Raises GatewayError where a call would."""
+def explain(planner: Planner, call: Call, id_of: Callable[[Model], str] = lambda model: model.ids[0]) -> dict[str, Any]:
+    """The plan for a call, every verdict and the facts they asked for. Raises GatewayError where a call would.
+
+    `id_of`: which of its ids a model's upstream would be asked for.
+    """
     facts = planner.facts(call)
     rules = verdicts(planner.rules(call.body.model), facts) if call.body.model in call.runtime.routes else []
     plan = planner.plan(call, remember=False)
     return {
         "route": plan.route,
         "rule": plan.rule,
-        "task": facts.task if rules else plan.task,
+        "task": plan.task or (facts.task if rules else None),
         "facts": _facts(facts),
         "rules": [asdict(verdict) for verdict in rules],
         "experiment": asdict(plan.split) if plan.split else None,
         "unpinned": plan.unpinned,
-        "attempts": _attempts(call, plan),
+        "attempts": _attempts(call, plan, id_of),
         "skipped": [{"model": model, "reason": reason} for model, reason in plan.skipped],
     }
 
@@ -48,13 +53,13 @@ def _facts(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _attempts(call: Call, plan: Plan) -> list[dict[str, Any]]:
+def _attempts(call: Call, plan: Plan, id_of: Callable[[Model], str]) -> list[dict[str, Any]]:
     """The attempts that would be made, in order, as far as `gateway.attempts` lets them."""
     return [
         {
             "model": attempt.model.name,
             "upstream": attempt.model.upstream.name,
-            "id": attempt.model.ids[0],
+            "id": id_of(attempt.model),
             "context": attempt.model.context,
             "reason": attempt.reason,
         }
