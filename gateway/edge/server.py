@@ -6,7 +6,7 @@ import asyncio
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -18,14 +18,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway import clock
 from gateway.call import Endpoint
-from gateway.edge.line import SCOPE_KEY, Line
+from gateway.edge.line import SCOPE_KEY, Line, headers_of
 from gateway.edge.native import Inference, NativeExchange
-from gateway.edge.render import error_body
+from gateway.edge.render import error_body, error_headers, request_id
 from gateway.errors import GatewayError
 
 MAX_HEAD = 64 * 1024
 HEAD_SECONDS = 30.0
 """From the connection, or from a head's first byte, until the head has to be whole."""
+LINGER_SECONDS = 2.0
+"""Between a last answer and the close: what the caller still sends is taken, so that no reset eats the answer."""
 _H2C = re.compile(rb"\r\nupgrade:[^\r\n]*h2c[^\r\n]*", re.IGNORECASE)
 
 
@@ -36,6 +38,8 @@ class Connection(HttpToolsProtocol):
     """Called once when the caller's connection is gone."""
     _in_head = False
     _head_size = 0
+    _refused = False
+    """The last answer has been given; what still comes is not read."""
     _head_since: float | None = None
     """Since when a head is awaited; None: a request is being answered, or the next one has not begun."""
 
@@ -52,34 +56,48 @@ class Connection(HttpToolsProtocol):
         """Nobody keeps a connection by sending nothing, or a head without end."""
         since = self._head_since
         if since is not None and clock.now() - since >= HEAD_SECONDS:
-            self._refuse(408, "The request's head did not arrive in time.")
+            self._refuse(GatewayError("request_timeout", "The request's head did not arrive in time."))
             return
         self._overdue = self.loop.call_later(HEAD_SECONDS, self._check_head)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         before = self.scope
         if b"h2c" in data and (self.cycle is None or self.cycle.response_complete):
             # The parser would end the message at its head, for an upgrade that is never made.
             head, end, body = data.partition(b"\r\n\r\n")
             data = _H2C.sub(b"", head) + end + body
         super().data_received(data)
-        if self._in_head:  # what came belongs to it, but for the end of the request before
+        if self._in_head and not self._refused:  # what came belongs to it, but for the end of the request before
             self._head_size = len(data) + (self._head_size if self.scope is before else 0)
             if self._head_size > MAX_HEAD:
-                self._refuse(431, f"The request's head is larger than {MAX_HEAD >> 10} KB.")
+                text = f"The request's head is larger than {MAX_HEAD >> 10} KB."
+                self._refuse(GatewayError("invalid_request", text, status=431))
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
+        self._refuse(GatewayError("invalid_request", "The request is not valid HTTP/1.1."))
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, error: GatewayError) -> None:
         """Close the connection; with an answer, unless another one is under way on it."""
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            body = error_body(GatewayError("invalid_request", message))
-            head = (
-                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head % (status, HTTPStatus(status).phrase.encode(), len(body)) + body)
-        self.transport.close()
+        self._refused, self._head_since = True, None
+        answer = _whole(error, headers_of(self.headers or ()))
+        if self.cycle is None or self.cycle.response_complete:
+            self._end(answer)
+        else:
+            if not self.cycle.response_started:
+                self.transport.write(answer)
+            self.transport.close()
+
+    def _end(self, answer: bytes) -> None:
+        """Give a last answer, and close once the caller has had time to take it."""
+        self.transport.write(answer)
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self._overdue.cancel()
+        self._overdue = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -117,6 +135,20 @@ class Connection(HttpToolsProtocol):
             self.on_lost()
         for name in ("parser", "cycle", "scope"):  # they hold this connection: nothing for the garbage collector
             setattr(self, name, None)
+
+
+def _whole(error: GatewayError, headers: Mapping[bytes, bytes]) -> bytes:
+    """A last answer's bytes; `headers`: those of the request, as far as they came."""
+    body = error_body(error)
+    lines = [
+        (b"x-request-id", request_id(headers).encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        *error_headers(error),
+    ]
+    status = b"HTTP/1.1 %d %b\r\n" % (error.status, HTTPStatus(error.status).phrase.encode())
+    return status + b"".join(b"%b: %b\r\n" % line for line in lines) + b"\r\n" + body
 
 
 def settings(application: Any, inference: Inference, **options: Any) -> uvicorn.Config:

@@ -53,6 +53,41 @@ async def test_bad_http_is_told_in_the_same_shape(upstream: Upstream, gateway: S
     openai_error(answer, 400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (BAD_HTTP["an unknown method"], 400),
+        (BAD_HTTP["HTTP/3.7"], 400),
+        (BAD_HTTP["an endless chunk size"], 400),
+        (b"GET / HTTP/1.1\r\nhost: t\r\nx-long: " + b"v" * 2_000_000 + b"\r\n\r\n", 431),
+    ],
+    ids=["method", "version", "chunk", "large head"],
+)
+async def test_what_cannot_be_read_is_refused_like_all_else(
+    upstream: Upstream, gateway: StartGateway, sent: bytes, status: int
+) -> None:
+    """An id to ask the operator about, a length, and no reset that eats the answer before it is read."""
+    gw = await gateway(upstream)
+    async with gw.connect() as client, asyncio.timeout(LIMIT):
+        await client.send(sent)
+        answer = await client.response()
+        await answer.read()
+        openai_error(answer, status, "invalid_request")
+        assert answer.header("x-request-id")
+        assert answer.header("content-length") == str(len(answer.body))
+        assert answer.header("connection") == "close"
+        await client.until_closed()
+        assert not client.was_reset
+
+
+async def test_an_unreadable_request_keeps_its_id(upstream: Upstream, gateway: StartGateway) -> None:
+    gw = await gateway(upstream)
+    sent = post(CHAT, b"zz\r\n{}\r\n0\r\n\r\n", {"transfer-encoding": "chunked", "x-request-id": "mine-1"})
+    answer = await _answer(gw, sent)
+    assert answer is not None
+    assert (answer.status, answer.header("x-request-id")) == (400, "mine-1")
+
+
 ODD_HEADERS = {
     "bytes above ASCII": [("traceparent", "\xff\xfe\x80"), ("x-odd", "\xe9"), ("user-agent", "\xff")],
     "control characters": [("traceparent", "\x01\x1b"), ("openai-beta", "\x7f")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -167,4 +168,8 @@ async def test_a_head_that_does_not_come_ends_the_connection(sent: bytes) -> Non
         assert connection._head_since is not None
         connection._head_since -= HEAD_SECONDS
         connection._check_head()
-        assert (await client.response()).status == 408
+        answer = await client.response()
+        error = json.loads(await answer.read())["error"]
+        assert (answer.status, error["code"]) == (408, "request_timeout")
+        assert answer.header("x-request-id")
+        assert answer.header("connection") == "close"
