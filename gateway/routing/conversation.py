@@ -58,6 +58,7 @@ class Pin:
     route: str
     rule: str
     model: str
+    task: str | None = None
 
 
 class Pins:

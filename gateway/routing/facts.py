@@ -94,12 +94,17 @@ class Facts:
         return value if isinstance(value, dict) else {}
 
     @cached_property
-    def task(self) -> str:
-        """The task type: header, then metadata, then the classifier. An unknown value counts as `other`."""
+    def given_task(self) -> str | None:
+        """The task type that the caller names: header, then metadata. An unknown value counts as `other`."""
         given = self.call.headers.get(b"x-task-type", b"").decode("latin-1") or self.metadata.get("task")
-        if given:
-            return given if isinstance(given, str) and given in self._tasks else "other"
-        return self._classify(self.text)
+        if not given:
+            return None
+        return given if isinstance(given, str) and given in self._tasks else "other"
+
+    @cached_property
+    def task(self) -> str:
+        """The task type: the caller's word, else the classifier's."""
+        return self.given_task or self._classify(self.text)
 
 
 def role_of(message: msgspec.Raw) -> str:

@@ -45,6 +45,8 @@ class Choice:
     split: Split | None = None
     unpinned: str | None = None
     """Why a conversation had to leave the model it was pinned to."""
+    pin: Pin | None = None
+    """The pin, where one decided."""
 
 
 class Planner:
@@ -108,11 +110,13 @@ class Planner:
         attempts = [Attempt(self._models[choice.model], choice.reason)]
         others = [name for name in dict.fromkeys(route.fallback) if name != choice.model]
         attempts += [Attempt(self._models[name], "fallback") for name in others]
+        first = choice.pin.task if choice.pin is not None else _known_task(facts)
+        task = facts.given_task or first
         plan = self._usable(
-            call, Plan(route.name, choice.rule, tuple(attempts), (), _known_task(facts), choice.split, choice.unpinned)
+            call, Plan(route.name, choice.rule, tuple(attempts), (), task, choice.split, choice.unpinned)
         )
         if key is not None and remember:
-            self._senses.pins.put(key, Pin(route.name, choice.rule, choice.model), call.arrived)
+            self._senses.pins.put(key, Pin(route.name, choice.rule, choice.model, first), call.arrived)
         return plan
 
     def _choose(self, call: Call, route: Route, facts: Facts, key: bytes | None) -> Choice:
@@ -125,9 +129,10 @@ class Planner:
             rule, model = (match.name, match.to) if match else ("default", route.default)
             reason = f"rule {rule}" if match else "the route's default"
         split = self._senses.assign(route.name, rule, lambda unit: self._unit(facts, unit))
+        held = pin if broken is None else None
         if split is None:
-            return Choice(model, rule, reason, None, broken)
-        return Choice(split.arm, rule, f"arm of experiment {split.experiment} (rule {rule})", split, broken)
+            return Choice(model, rule, reason, None, broken, held)
+        return Choice(split.arm, rule, f"arm of experiment {split.experiment} (rule {rule})", split, broken, held)
 
     def _outgrown(self, pin: Pin, route: Route, facts: Facts) -> str | None:
         """Why a pin no longer holds."""
@@ -197,5 +202,6 @@ class Planner:
 
 
 def _known_task(facts: Facts) -> str | None:
-    """The task, if some rule asked for it: nothing is classified only for a header."""
-    return facts.__dict__.get("task")
+    """The task, if some rule asked for it or the caller names it: nothing is classified only for a header."""
+    known: str | None = facts.__dict__.get("task")
+    return known or facts.given_task

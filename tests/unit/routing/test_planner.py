@@ -197,3 +197,33 @@ def test_the_task_is_told_where_a_rule_asked_for_it() -> None:
     plan = planner.plan(said("make it nicer"))
     assert (plan.task, plan.rule) == ("refactor", "t")
     assert a_planner(RULED).plan(said("tidy up")).task is None
+
+
+def test_a_pinned_call_tells_the_task_of_the_first_decision_unless_the_caller_names_one() -> None:
+    asked: list[str] = []
+
+    def classify(text: str) -> str:
+        asked.append(text)
+        return "refactor" if "nicer" in text else "chat"
+
+    rule = Rule.model_validate({"name": "t", "when": {"task": "refactor"}, "to": "m1"})
+    planner = a_planner(a_runtime(*MODELS, routes={"auto": Route("auto", "m0", rules=(rule,))}), classify=classify)
+    assert planner.plan(said("make it nicer")).task == "refactor"
+    turn = said("make it nicer", "thanks")
+    assert [planner.plan(turn).task for _ in range(2)] == ["refactor", "refactor"]
+    turn.headers = {b"x-task-type": b"chat"}
+    named = planner.plan(turn)
+    assert (named.task, named.rule, named.attempts[0].model.name) == ("chat", "t", "m1")
+    assert planner.plan(said("make it nicer", "bye")).task == "refactor"  # what was named once moves no pin
+    assert asked == ["make it nicer"]
+
+
+def test_a_task_that_the_caller_names_is_told_though_no_rule_asks() -> None:
+    def never(text: str) -> str:
+        raise AssertionError(text)
+
+    planner = a_planner(RULED, classify=never)
+    named = said("good day")
+    named.headers = {b"x-task-type": b"chat"}
+    assert planner.plan(named).task == "chat"
+    assert planner.plan(said("hello")).task is None
