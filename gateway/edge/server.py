@@ -79,11 +79,16 @@ class Connection(HttpToolsProtocol):
         self._refuse(GatewayError("invalid_request", "The request is not valid HTTP/1.1."))
 
     def _refuse(self, error: GatewayError) -> None:
-        """Close the connection; with an answer, unless another one is under way on it."""
+        """The last answer of this connection: in the place of the request that cannot be read, after all before it."""
         self._refused, self._head_since = True, None
         answer = _whole(error, headers_of(self.headers or ()))
+        if not self._in_head and self.pipeline and self.pipeline[0][0] is self.cycle:
+            self.pipeline.popleft()  # its head was fine, and it waits for its turn
+            self._in_head = True
         if self.cycle is None or self.cycle.response_complete:
             self._end(answer)
+        elif self._in_head:
+            self.pipeline.appendleft((_Refusal(partial(self._end, answer)), self.app))  # type: ignore[arg-type]
         else:
             if not self.cycle.response_started:
                 self.transport.write(answer)
@@ -133,8 +138,20 @@ class Connection(HttpToolsProtocol):
         self._overdue.cancel()
         if self.on_lost is not None:
             self.on_lost()
+        self.pipeline.clear()
         for name in ("parser", "cycle", "scope"):  # they hold this connection: nothing for the garbage collector
             setattr(self, name, None)
+
+
+class _Refusal:
+    """Stands in uvicorn's queue for a request that could not be read."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self._answer = answer
+
+    async def run_asgi(self, app: Any) -> None:
+        """What uvicorn runs when it is its turn."""
+        self._answer()
 
 
 def _whole(error: GatewayError, headers: Mapping[bytes, bytes]) -> bytes:
