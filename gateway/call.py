@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Protocol
 
-from gateway.config.runtime import Model, Runtime, Speaks
+from gateway.config.runtime import Budget, Limit, Model, Runtime, Speaks
 from gateway.errors import GatewayError
 
 Headers = list[tuple[bytes, bytes]]
@@ -56,6 +57,9 @@ class Caller:
     team: str | None = None
     models: frozenset[str] | None = None
     """Names of routes and models this caller may use; None: all."""
+    limits: Limit | None = None
+    """Its own limits; None: the default ones."""
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +166,20 @@ class Usage:
 class Lease(Protocol):
     """What `limits` reserved for a call: settled exactly once, at its end."""
 
+    async def enter(self, model: Model) -> None:
+        """A further model is about to be asked: reserve with its own limits as well. The plan's first model was
+        entered with the admission. Raises UpstreamFailure `limit` where that model has no room."""
+
     def settle(self, call: Call) -> None:
-        """Replace the reservation by what was used and free the slot."""
+        """Replace the reservation by what was used (`call.usage`, `call.cost`) and free the slots. Sends, does not
+        wait."""
 
 
 class NoLease:
     """A lease on nothing."""
+
+    async def enter(self, model: Model) -> None:
+        """Nothing to reserve."""
 
     def settle(self, call: Call) -> None:
         """Nothing was reserved."""
@@ -204,6 +216,10 @@ class Call:
     events: int = 0
     """Content events passed on, for the estimate where no usage is reported."""
     usage: Usage = field(default_factory=Usage)
+    cost: Decimal = Decimal(0)
+    """USD, by `accounting/price.py`."""
+    limits: tuple[tuple[bytes, bytes], ...] = ()
+    """`x-ratelimit-*` headers, as they stood after the admission."""
     status: int = 0
     outcome: str = ""
     """`ok`, `client_closed` or an error code; set once."""

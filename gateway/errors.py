@@ -171,6 +171,7 @@ class Cause:
 CAUSES: Mapping[str, Cause] = MappingProxyType(
     {
         "connect": Cause("upstream_unavailable", "yes", fault=True, shown=False),
+        "limit": Cause("rate_limit_exceeded", "yes", fault=False, shown=False),
         "pool": Cause("gateway_overloaded", "yes", fault=False, shown=False),
         "timeout": Cause("upstream_timeout", "yes", fault=True, shown=False),
         "cut": Cause("upstream_bad_response", "yes", fault=True, shown=False),

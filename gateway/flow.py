@@ -19,12 +19,15 @@ class Stages:
     runtime: Runtime
     identify: Callable[[Mapping[bytes, bytes]], Caller]
     parse: Callable[[bytes, Endpoint], Body]
-    admit: Callable[[Call], Awaitable[Lease]]
     plan: Callable[[Call], Plan]
+    admit: Callable[[Call], Awaitable[Lease]]
+    """Limits and budget; takes models without room out of the plan."""
     attempt: Callable[[Call, Plan], Awaitable[Answer]]
     deliver: Callable[[Call, Answer, Exchange, Callable[[], None]], Awaitable[None]]
+    account: Callable[[Call], None]
+    """Complete the record: usage where none was reported, and the cost."""
     finish: Callable[[Call], None]
-    """Usage, metrics and the log line, from the finished record."""
+    """Metrics, ledger and the log line, from the finished record."""
     report: Callable[[Call, BaseException], None]
     """Tell the operator of a fault of our own."""
 
@@ -75,8 +78,8 @@ class Flow:
         call.caller = stages.identify(call.headers)
         raw = await exchange.read(call.runtime.gateway.max_body_bytes)
         call.body = stages.parse(raw, call.endpoint)
-        call.lease = await stages.admit(call)
         call.plan = stages.plan(call)
+        call.lease = await stages.admit(call)
         answer = await stages.attempt(call, call.plan)
         try:
             await stages.deliver(call, answer, exchange, lambda: _close(stages, call))
@@ -90,6 +93,7 @@ def _close(stages: Stages, call: Call) -> None:
         return
     call.closed = True
     try:
+        stages.account(call)
         call.lease.settle(call)
         stages.finish(call)
     except Exception as fault:  # the boundary: books that fail must not cost a caller its answer

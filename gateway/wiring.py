@@ -134,6 +134,7 @@ class Gateway:
             plan=self._planner.plan,
             attempt=lambda call, plan: walker.open(call, plan, hold),
             deliver=deliver,
+            account=self._account,
             finish=self._finish,
             report=self._report,
         )
@@ -167,11 +168,13 @@ class Gateway:
 
     # -- the end of a call
 
-    def _finish(self, call: Call) -> None:
-        now = clock.now()
+    def _account(self, call: Call) -> None:
         call.outcome = call.outcome or "aborted"
         if not call.usage.reported:
             call.usage = estimated(call)
+
+    def _finish(self, call: Call) -> None:
+        now = clock.now()
         self.metrics.observe(call, now)
         call_line(self.log, call, self._proxies.client(call.peer, call.headers), now)
 

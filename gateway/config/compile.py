@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +49,8 @@ def compile_runtime(inputs: Inputs) -> Runtime:
         models=MappingProxyType(models),
         routes=MappingProxyType({name: _route(name, entry) for name, entry in config.routes.items()}),
         keys=tuple(_key(entry) for entry in config.keys if entry.key),
-        open_to_all=not config.keys,
+        open_to_all="keys" not in config.model_fields_set,
+        limits=_limits(config.limits) if config.limits else runtime.Limits(),
         experiments=MappingProxyType({name: _experiment(name, entry) for name, entry in config.experiments.items()}),
         tasks=MappingProxyType(dict(config.tasks)),
         notices=(*inputs.notices, *_notices(inputs, upstreams)),
@@ -125,7 +127,7 @@ def _model(name: str, entry: schema.Model, upstream: runtime.Upstream) -> runtim
         upstream=upstream,
         ids=entry.model,
         context=entry.context,
-        price=MappingProxyType(entry.price.model_dump(exclude_none=True)) if entry.price else None,
+        price=_price(entry.price) if entry.price else None,
         parameters=MappingProxyType(dict(entry.parameters)),
     )
 
@@ -145,9 +147,43 @@ def _key(entry: schema.Key) -> runtime.StaticKey:
         key=entry.key,
         team=entry.team,
         models=entry.models,
-        limits=MappingProxyType(entry.limits.model_dump(exclude_none=True)) if entry.limits else None,
-        budget=MappingProxyType(entry.budget.model_dump()) if entry.budget else None,
+        limits=_limit(entry.limits) if entry.limits else None,
+        budget=_budget(entry.budget) if entry.budget else None,
     )
+
+
+def _limit(entry: schema.Limit) -> runtime.Limit:
+    return runtime.Limit(entry.requests_per_minute, entry.tokens_per_minute, entry.concurrency)
+
+
+def _budget(entry: schema.Budget) -> runtime.Budget:
+    return runtime.Budget(_decimal(entry.usd), entry.per)
+
+
+def _limits(entry: schema.Limits) -> runtime.Limits:
+    return runtime.Limits(
+        default=_limit(entry.default) if entry.default else None,
+        teams=MappingProxyType({name: _limit(limit) for name, limit in entry.teams.items()}),
+        models=MappingProxyType({name: _limit(limit) for name, limit in entry.models.items()}),
+        routes=MappingProxyType({name: _limit(limit) for name, limit in entry.routes.items()}),
+        team_budgets=MappingProxyType({n: _budget(limit.budget) for n, limit in entry.teams.items() if limit.budget}),
+        on_redis_failure=entry.on_redis_failure,
+    )
+
+
+def _price(entry: schema.Price) -> runtime.Price:
+    given = {
+        n: _decimal(getattr(entry, n))
+        for n in ("input", "cached", "output", "gpu_second")
+        if n in entry.model_fields_set
+    }
+    plan = runtime.PricePlan(_decimal(entry.plan.usd), entry.plan.per, entry.plan.tokens) if entry.plan else None
+    return runtime.Price(plan=plan, **given)
+
+
+def _decimal(number: float) -> Decimal:
+    """As it is written, not as a binary fraction has it."""
+    return Decimal(str(number))
 
 
 def _notices(inputs: Inputs, upstreams: Mapping[str, runtime.Upstream]) -> Iterator[Notice]:

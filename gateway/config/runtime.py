@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +77,27 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
+class PricePlan:
+    """A subscription: `usd` for `tokens` in one period."""
+
+    usd: Decimal
+    per: Literal["day", "month", "year"]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs, in one of three shapes: per million tokens, per GPU second, or by a plan."""
+
+    input: Decimal | None = None
+    cached: Decimal | None = None
+    """None: as `input`."""
+    output: Decimal | None = None
+    gpu_second: Decimal | None = None
+    plan: PricePlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """One row of the model map."""
 
@@ -84,7 +106,7 @@ class Model:
     ids: tuple[str, ...]
     """The upstream's own ids, in order of preference."""
     context: int | None = None
-    price: Mapping[str, Any] | None = None
+    price: Price | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -114,6 +136,36 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What somebody may use; None: as much as they like."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Money for a period of the calendar in UTC; `total` never starts again."""
+
+    usd: Decimal
+    per: Literal["day", "month", "total"] = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The `limits:` section."""
+
+    default: Limit | None = None
+    """For every caller without limits of its own, keyless ones (together) too."""
+    teams: Mapping[str, Limit] = field(default_factory=dict)
+    models: Mapping[str, Limit] = field(default_factory=dict)
+    routes: Mapping[str, Limit] = field(default_factory=dict)
+    team_budgets: Mapping[str, Budget] = field(default_factory=dict)
+    on_redis_failure: Literal["share", "open", "closed"] = "share"
+
+
+@dataclass(frozen=True, slots=True)
 class StaticKey:
     """One entry of `keys:`."""
 
@@ -122,8 +174,8 @@ class StaticKey:
     team: str | None = None
     models: tuple[str, ...] | None = None
     """Names this key may use; None: all."""
-    limits: Mapping[str, Any] | None = None
-    budget: Mapping[str, Any] | None = None
+    limits: Limit | None = None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +223,7 @@ class Runtime:
     keys: tuple[StaticKey, ...]
     open_to_all: bool
     """No `keys` section: any credential or none is accepted (loopback only)."""
+    limits: Limits = Limits()
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """Task types of the file, added to the built-in ones."""

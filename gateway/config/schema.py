@@ -308,21 +308,6 @@ class Limit(Section):
     """Calls at the same time."""
 
 
-class Limits(Section):
-    """Limits, shared through Redis where there is one."""
-
-    default: Limit | None = None
-    """For every caller without own ones, keyless too."""
-    teams: dict[Name, Limit] = Field(default_factory=dict)
-    """By team."""
-    models: dict[Name, Limit] = Field(default_factory=dict)
-    """By model of the map."""
-    routes: dict[Name, Limit] = Field(default_factory=dict)
-    """By route."""
-    on_redis_failure: Literal["share", "open", "closed"] = "share"
-    """`share` (the limit divided by the last known replicas), `open` (unlimited) or `closed` (503)."""
-
-
 class Budget(Section):
     """Money for a period."""
 
@@ -330,6 +315,28 @@ class Budget(Section):
     """The amount."""
     per: Literal["day", "month", "total"] = "month"
     """The period; `total` never starts again."""
+
+
+class TeamLimit(Limit):
+    """What all keys of a team may use together."""
+
+    budget: Budget | None = None
+    """Money that all keys of the team spend together."""
+
+
+class Limits(Section):
+    """Limits, shared through Redis where there is one."""
+
+    default: Limit | None = None
+    """For every caller without own ones, keyless too."""
+    teams: dict[Name, TeamLimit] = Field(default_factory=dict)
+    """By team, with a budget of its own where wanted."""
+    models: dict[Name, Limit] = Field(default_factory=dict)
+    """By model of the map."""
+    routes: dict[Name, Limit] = Field(default_factory=dict)
+    """By route."""
+    on_redis_failure: Literal["share", "open", "closed"] = "share"
+    """`share` (the limit divided by the last known replicas), `open` (unlimited) or `closed` (503)."""
 
 
 class Key(Section):

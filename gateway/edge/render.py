@@ -71,6 +71,7 @@ def call_headers(call: Call) -> Headers:
             headers.append((b"x-turnout-changed", _text(", ".join(call.changed))))
     if call.tried:
         headers.append((b"x-turnout-attempts", b"%d" % len(call.tried)))
+    headers += call.limits
     return headers
 
 

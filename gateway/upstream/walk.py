@@ -84,6 +84,7 @@ class Walker:
         call.usage = Usage()
         self._retries.budgets[model.upstream.name].earn()
         try:
+            await call.lease.enter(model)
             return await self._replicas[model.name].send(call.body, partial(self._call, call, attempt, hold))
         except asyncio.CancelledError:
             tried.cause = "abandoned"

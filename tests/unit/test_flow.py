@@ -15,8 +15,22 @@ from gateway.errors import ERRORS, GatewayError
 from gateway.flow import Flow, Stages
 from tests.unit.building import a_runtime
 
-ORDER = ["watch", "identify", "read", "parse", "admit", "plan", "attempt", "start", "settle", "finish", "end", "close"]
-STAGES = ["identify", "read", "parse", "admit", "plan", "attempt", "start", "end"]
+ORDER = [
+    "watch",
+    "identify",
+    "read",
+    "parse",
+    "plan",
+    "admit",
+    "attempt",
+    "start",
+    "account",
+    "settle",
+    "finish",
+    "end",
+    "close",
+]
+STAGES = ["identify", "read", "parse", "plan", "admit", "attempt", "start", "end"]
 """Where something can go wrong; `read`, `start` and `end` belong to the exchange."""
 AWAITS = ["read", "admit", "attempt", "start", "end"]
 REFUSAL = GatewayError("rate_limit_exceeded", "too many")
@@ -85,6 +99,7 @@ class Rig:
             plan=sync("plan", Plan("auto", "default", ())),
             attempt=attempt,
             deliver=deliver,
+            account=lambda call: self.note("account"),
             finish=self.finish,
             report=lambda call, fault: self.reports.append(fault),
         )
@@ -149,7 +164,7 @@ class Exchange:
 
 def booked_once(rig: Rig) -> bool:
     """Counted and let go of once; settled where something was reserved, and the answer closed where there was one."""
-    admitted = "plan" in rig.notes or "attempt" in rig.notes
+    admitted = "attempt" in rig.notes
     answered = "start" in rig.notes
     counts = [rig.happened(name) for name in ("finish", "release", "settle", "close")]
     return counts == [1, 1, int(admitted), int(answered)]
@@ -182,7 +197,7 @@ async def test_a_refusal_in_any_stage(stage: str) -> None:
 
 
 def _books(rig: Rig) -> list[str]:
-    return [name for name in rig.notes if name in ("settle", "finish")]
+    return [name for name in rig.notes if name in ("account", "settle", "finish")]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -271,7 +286,7 @@ async def test_a_call_keeps_the_stages_it_started_with() -> None:
     del rig.at["read"]
     await rig.run()
     assert [note for note in rig.notes if note.startswith("new ")] == [
-        f"new {stage}" for stage in ("identify", "parse", "admit", "plan", "attempt")
+        f"new {stage}" for stage in ("identify", "parse", "plan", "admit", "attempt")
     ]
     assert rig.call.runtime.digest == "new"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import Decimal
 
 import pytest
 
-from gateway.config.runtime import GatewaySettings, Timeouts
+from gateway.config.runtime import Budget, GatewaySettings, Limit, Limits, Timeouts
 
 
 def test_defaults_are_those_of_the_runtime_types(load_text, minimal):
@@ -78,8 +79,30 @@ def test_a_static_key(load_text, minimal):
     text = minimal + "keys: [{name: ci, key: k, team: t, models: auto, limits: {concurrency: 2}, budget: {usd: 5}}]"
     (key,) = load_text(text).keys
     assert (key.name, key.key, key.team, key.models) == ("ci", "k", "t", ("auto",))
-    assert key.limits == {"concurrency": 2}
-    assert key.budget == {"usd": 5.0, "per": "month"}
+    assert key.limits == Limit(concurrency=2)
+    assert key.budget == Budget(Decimal(5), "month")
+
+
+def test_limits_and_team_budgets(load_text, minimal):
+    text = """
+limits:
+  default: {requests_per_minute: 600}
+  teams: {platform: {tokens_per_minute: 2M, budget: {usd: 0.1, per: day}}}
+  models: {fast: {concurrency: 8}}
+  on_redis_failure: closed
+"""
+    limits = load_text(minimal + text).limits
+    assert limits.default == Limit(requests_per_minute=600)
+    assert limits.teams == {"platform": Limit(tokens_per_minute=2_000_000)}
+    assert limits.team_budgets == {"platform": Budget(Decimal("0.1"), "day")}
+    assert (limits.models, limits.routes) == ({"fast": Limit(concurrency=8)}, {})
+    assert limits.on_redis_failure == "closed"
+    assert load_text(minimal).limits == Limits()
+
+
+def test_no_keys_section_is_open_and_an_empty_one_is_not(load_text, minimal):
+    assert load_text(minimal).open_to_all
+    assert not load_text(minimal + "keys: []").open_to_all
 
 
 def test_a_runtime_cannot_be_changed(load_text, minimal):

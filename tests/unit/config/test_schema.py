@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
+
+from gateway.config.runtime import Price, PricePlan
 
 BASE = """\
 version: 1
@@ -28,11 +32,11 @@ def rule(when: str) -> str:
 @pytest.mark.parametrize(
     ("price", "stored"),
     [
-        ("{input: 0.6, output: 3}", {"input": 0.6, "output": 3.0}),
-        ("{input: 0.6, cached: 0.1, output: 3}", {"input": 0.6, "cached": 0.1, "output": 3.0}),
-        ("{input: 0.02, output: 0}", {"input": 0.02, "output": 0.0}),
-        ("{gpu_second: 0.0008}", {"gpu_second": 0.0008}),
-        ("{plan: {usd: 50, tokens: 300M}}", {"plan": {"usd": 50.0, "per": "month", "tokens": 300_000_000}}),
+        ("{input: 0.6, output: 3}", Price(input=Decimal("0.6"), output=Decimal(3))),
+        ("{input: 0.6, cached: 0.1, output: 3}", Price(Decimal("0.6"), Decimal("0.1"), Decimal(3))),
+        ("{input: 0.02, output: 0}", Price(input=Decimal("0.02"), output=Decimal(0))),
+        ("{gpu_second: 0.0008}", Price(gpu_second=Decimal("0.0008"))),
+        ("{plan: {usd: 50, tokens: 300M}}", Price(plan=PricePlan(Decimal(50), "month", 300_000_000))),
     ],
 )
 def test_the_three_shapes_of_a_price(load_text, price, stored):
