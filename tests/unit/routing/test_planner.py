@@ -227,3 +227,32 @@ def test_a_task_that_the_caller_names_is_told_though_no_rule_asks() -> None:
     named.headers = {b"x-task-type": b"chat"}
     assert planner.plan(named).task == "chat"
     assert planner.plan(said("hello")).task is None
+
+
+def test_the_classifier_is_asked_once_and_only_when_a_rule_needs_it() -> None:
+    asked: list[str] = []
+
+    def classify(text: str) -> str:
+        asked.append(text)
+        return "refactor"
+
+    by_task = [
+        Rule.model_validate({"name": name, "when": {"task": task, **more}, "to": "m1"})
+        for name, task, more in (("c", "chat", {}), ("t", "refactor", {}), ("s", "other", {"stream": True}))
+    ]
+    routes = {
+        "none": Route("none", "m0"),
+        "words": Route("words", "m0", rules=RULES),
+        "later": Route("later", "m0", rules=(*RULES, *by_task)),
+        "cheap": Route("cheap", "m0", rules=(by_task[2],)),
+    }
+    planner = a_planner(a_runtime(*MODELS, routes=routes), classify=classify)
+    for name in ("none", "words", "cheap", "m0"):
+        planner.plan(said("anything", route=name))
+    planner.plan(said("tidy up", route="later"))  # matched before tasks come into it
+    given = said("good day", route="later")
+    given.headers = {b"x-task-type": b"chat"}
+    planner.plan(given)
+    assert asked == []
+    assert planner.plan(said("good morning", route="later")).rule == "t"  # two rules ask
+    assert asked == ["good morning"]
