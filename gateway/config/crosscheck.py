@@ -11,6 +11,7 @@ from typing import Any
 from gateway.config.base_url import resolve
 from gateway.config.network import is_loopback
 from gateway.config.problems import Finding, KeyPath, nearest
+from gateway.config.reachable import unreachable
 from gateway.config.runtime import Target
 from gateway.config.schema import Config, Upstream
 
@@ -174,6 +175,19 @@ def _rules(checks: Checks, path: KeyPath) -> Iterator[Finding]:
         seen.add(rule.name)
 
 
+def _reach(checks: Checks) -> Iterator[Finding]:
+    """Rules without a request; silent where a rule of the route is wrong: what is left of it says too much."""
+    tasks = {*BUILT_IN_TASKS, *checks.names("tasks")}
+    for name, route in checks.config.routes.items():
+        path = ("routes", name, "rules")
+        if any(wrong[:3] == path for wrong in checks.pruned):
+            continue
+        for index in range(len(route.rules)):
+            why = unreachable(route.rules, index, tasks)
+            if why is not None:
+                yield Finding((*path, index, "when"), why)
+
+
 def _limits(checks: Checks) -> Iterator[Finding]:
     limits = checks.config.limits
     for section in ("models", "routes") if limits else ():
@@ -218,5 +232,5 @@ def _overlaps(checks: Checks) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Checks], Iterator[Finding]], ...] = (
-    _gateway, _names, _upstreams, _ports, _models, _routes, _limits, _keys, _experiments, _overlaps
+    _gateway, _names, _upstreams, _ports, _models, _routes, _reach, _limits, _keys, _experiments, _overlaps
 )  # fmt: skip

@@ -61,7 +61,12 @@ def test_what_a_route_names(refused, route, line, path, message, suggestion):
         (["{name: r, to: other, when: {task: chat}}"], "[0].to", "routes cannot be nested", None),
         (["{name: r, to: fast, when: {task: refactr}}"], "[0].when.task", "no task type", 'did you mean "refactor"?'),
         (["{name: r, to: fast, when: {task: [chat, tset]}}"], "[0].when.task[1]", "no task", 'did you mean "test"?'),
-        (["{name: r, to: fast, when: {task: chat}}"] * 2, "[1].name", "is used by a rule above", None),
+        (
+            ["{name: r, to: fast, when: {task: chat}}", "{name: r, to: fast, when: {task: test}}"],
+            "[1].name",
+            "is used by a rule above",
+            None,
+        ),
         (["{name: default, to: fast, when: {task: chat}}"], "[0].name", "what the route's default is called", None),
     ],
 )
@@ -100,6 +105,9 @@ def test_a_task_of_the_file_is_known(load_text):
             "all weights are 0",
             None,
         ),
+        ("experiments: {e: {route: auto, arms: {fast: -1}}}", "experiments.e.arms.fast", "must be at least 0", None),
+        ("experiments: {e: {route: auto, arms: {fast: .nan}}}", "experiments.e.arms.fast", "a finite number", None),
+        ("experiments: {e: {route: auto, arms: {fast: .inf}}}", "experiments.e.arms.fast", "a finite number", None),
         (
             "experiments: {e: {route: auto, rules: [x], arms: {fast: 1}}}",
             "experiments.e.rules[0]",
