@@ -33,7 +33,7 @@ class Application:
         self._entry: ASGIApp = self._dispatch
         self._endpoints = {p + e.path: e for e in ENDPOINTS.values() for p in ("/v1", "/api/v1")}
         targets = {path.encode(): endpoint for path, endpoint in self._endpoints.items()}
-        self.inference = Inference(gateway.flow.run, targets, gateway.pulse, gateway.tasks)
+        self.inference = Inference(gateway.flow.run, targets, gateway.pulse, gateway.tasks, gateway.visited)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         origins = self.gateway.runtime.gateway.cors

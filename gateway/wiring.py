@@ -191,6 +191,10 @@ class Gateway:
         """The credential is the admin key."""
         return is_admin(self.runtime, headers)
 
+    def visited(self, peer: str, headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> None:
+        """Log a request that is no call."""
+        self.log.info("request", client=self._proxies.client(peer, headers), **fields)
+
     def names(self, caller: Caller) -> list[str]:
         """Routes and models that a caller may use."""
         return self._planner.names(caller.models)

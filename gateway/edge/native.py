@@ -18,8 +18,12 @@ from gateway.clock import Tasks
 from gateway.edge.exchange import Exchange
 from gateway.edge.line import Line, headers_of
 from gateway.edge.pulse import Pulse
+from gateway.edge.visits import Tell
 
 _STATUS = MappingProxyType({s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus})
+
+
+def _nobody(peer: str, headers: Mapping[bytes, bytes], line: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Inference:
     """Request target -> endpoint."""
     pulse: Pulse
     tasks: Tasks
+    tell: Tell = _nobody
+    """Of a request that could not be read."""
 
 
 class NativeExchange(Exchange):

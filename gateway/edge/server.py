@@ -6,13 +6,14 @@ import asyncio
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -68,20 +69,27 @@ class Connection(HttpToolsProtocol):
             # The parser would end the message at its head, for an upgrade that is never made.
             head, end, body = data.partition(b"\r\n\r\n")
             data = _H2C.sub(b"", head) + end + body
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(GatewayError("invalid_request", "The request is not valid HTTP/1.1."))
+        except httptools.HttpParserUpgrade:
+            self._unsupported_upgrade_warning()
         if self._in_head and not self._refused:  # what came belongs to it, but for the end of the request before
             self._head_size = len(data) + (self._head_size if self.scope is before else 0)
             if self._head_size > MAX_HEAD:
                 text = f"The request's head is larger than {MAX_HEAD >> 10} KB."
                 self._refuse(GatewayError("invalid_request", text, status=431))
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(GatewayError("invalid_request", "The request is not valid HTTP/1.1."))
-
     def _refuse(self, error: GatewayError) -> None:
         """The last answer of this connection: in the place of the request that cannot be read, after all before it."""
         self._refused, self._head_since = True, None
-        answer = _whole(error, headers_of(self.headers or ()))
+        headers = headers_of(self.headers or ())
+        own = request_id(headers)
+        line = {"id": own, "status": error.status, "code": error.code, "error": error.message}
+        self._inference.tell(self.client[0] if self.client else "", headers, line)
+        answer = _whole(error, own)
         if not self._in_head and self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()  # its head was fine, and it waits for its turn
             self._in_head = True
@@ -154,11 +162,11 @@ class _Refusal:
         self._answer()
 
 
-def _whole(error: GatewayError, headers: Mapping[bytes, bytes]) -> bytes:
-    """A last answer's bytes; `headers`: those of the request, as far as they came."""
+def _whole(error: GatewayError, own: str) -> bytes:
+    """A last answer's bytes; `own`: the request's id."""
     body = error_body(error)
     lines = [
-        (b"x-request-id", request_id(headers).encode()),
+        (b"x-request-id", own.encode()),
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),

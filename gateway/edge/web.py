@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping, MutableMapping
+from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.call import ENDPOINTS, Caller
 from gateway.config.network import is_loopback
 from gateway.config.runtime import Runtime
 from gateway.edge.line import headers_of
 from gateway.edge.openapi import describe
-from gateway.edge.render import error_body, error_headers, request_id
+from gateway.edge.render import error_body, error_headers
+from gateway.edge.visits import Visits
 from gateway.errors import GatewayError
 
 
@@ -35,6 +35,8 @@ class Served(Protocol):
 
     def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]: ...
 
+    def visited(self, peer: str, headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> None: ...
+
     def is_admin(self, headers: Mapping[bytes, bytes]) -> bool: ...
 
     def exposition(self) -> tuple[str, bytes]: ...
@@ -44,7 +46,7 @@ class Served(Protocol):
 
 def mount(web: FastAPI, gateway: Served) -> None:
     """Add the routes. Access is checked in each of them, never by path."""
-    web.add_middleware(_Identified)
+    web.add_middleware(Visits, tell=gateway.visited)
     web.router.redirect_slashes = False  # a redirect would name the caller's Host and come before the check of the key
     for prefix in ("/v1", "/api/v1"):
         _models(web, gateway, prefix)
@@ -55,36 +57,27 @@ def mount(web: FastAPI, gateway: Served) -> None:
     describe(web)
 
 
-class _Identified:
-    """Every answer carries the request's id."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def identified(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                own = request_id(headers_of(scope["headers"])).encode()
-                message["headers"] = [*message["headers"], (b"x-request-id", own)]
-            await send(message)
-
-        await self._app(scope, receive, identified)
-
-
 def _headers(request: Request) -> Mapping[bytes, bytes]:
     return headers_of(request.scope["headers"])
+
+
+def _caller(request: Request, gateway: Served) -> Caller:
+    """Whoever asks. Raises GatewayError invalid_api_key."""
+    caller = gateway.identify(_headers(request))
+    request.state.told = {"key": caller.key}
+    return caller
 
 
 def _models(web: FastAPI, gateway: Served, prefix: str) -> None:
     @web.get(f"{prefix}/models", summary="Routes and models that this key may use")
     async def models(request: Request) -> JSONResponse:
-        caller = gateway.identify(_headers(request))
+        caller = _caller(request, gateway)
         rows = [_row(gateway.runtime, name) for name in gateway.names(caller)]
         return JSONResponse({"object": "list", "data": rows})
 
     @web.get(f"{prefix}/models/{{model_id:path}}", summary="One route or model")
     async def model(request: Request, model_id: str) -> JSONResponse:
-        caller = gateway.identify(_headers(request))
+        caller = _caller(request, gateway)
         if model_id not in gateway.names(caller):
             raise GatewayError("model_not_found", gateway.unknown(model_id, caller), param="model")
         return JSONResponse(_row(gateway.runtime, model_id))
@@ -101,9 +94,8 @@ def _row(runtime: Runtime, name: str) -> dict[str, Any]:
 def _route(web: FastAPI, gateway: Served, prefix: str) -> None:
     @web.post(f"{prefix}/route", summary="The plan for a request body; nothing is sent")
     async def route(request: Request) -> JSONResponse:
-        headers = _headers(request)
-        caller = gateway.identify(headers)
-        return JSONResponse(gateway.explain(headers, caller, await _limited(request, gateway)))
+        caller = _caller(request, gateway)
+        return JSONResponse(gateway.explain(_headers(request), caller, await _limited(request, gateway)))
 
 
 async def _limited(request: Request, gateway: Served) -> bytes:
@@ -153,11 +145,14 @@ def _errors(web: FastAPI, gateway: Served) -> None:
     @web.exception_handler(GatewayError)
     async def refused(request: Request, error: GatewayError) -> Response:
         headers = {k.decode(): v.decode() for k, v in error_headers(error)}
+        request.state.told = {**getattr(request.state, "told", {}), "code": error.code}
         return Response(error_body(error), error.status, headers, "application/json")
 
     @web.exception_handler(Exception)
     async def failed(request: Request, fault: Exception) -> Response:
-        return await refused(request, GatewayError("internal_error", "The gateway failed on this request."))
+        answer = await refused(request, GatewayError("internal_error", "The gateway failed on this request."))
+        answer.headers["x-request-id"] = request.state.id  # this handler is outside of `Visits`
+        return answer
 
     @web.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
@@ -168,7 +163,7 @@ def _errors(web: FastAPI, gateway: Served) -> None:
             answer.headers["allow"] = allowed
             return answer
         try:
-            gateway.identify(_headers(request))
+            _caller(request, gateway)
         except GatewayError as refusal:
             return await refused(request, refusal)
         return await refused(request, GatewayError("unknown_path", _mistake(method, path)))

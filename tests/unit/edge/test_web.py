@@ -23,6 +23,10 @@ class Stand:
         self.runtime = runtime
         self.missing: dict[str, dict[str, str]] = {}
         self.fault: Exception | None = None
+        self.lines: list[dict[str, Any]] = []
+
+    def visited(self, peer: str, headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> None:
+        self.lines.append({"peer": peer, **fields})
 
     def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
         if headers.get(b"x-api-key") != b"good":
@@ -133,6 +137,7 @@ async def test_a_fault_is_an_error_of_the_same_shape(pages: Pages) -> None:
     answer = await pages.get("/metrics")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
     assert "secret" not in answer.text
+    assert [(line["status"], line["id"]) for line in pages.gateway.lines] == [(500, answer.headers["x-request-id"])]
 
 
 async def test_another_method(pages: Pages) -> None:
