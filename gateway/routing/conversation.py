@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.routing.facts import Facts, role_of
 
-_SESSION_HEADERS = (b"x-session-id",)
+_SESSION_HEADER = b"x-session-id"
 _AGENT_HEADERS = (b"x-claude-code-session-id", b"session_id", b"x-conversation-id")
 """What coding agents send by themselves; asked after the body, which the application wrote."""
 _BODY_FIELDS = ("session_id", "conversation_id")
@@ -28,27 +28,31 @@ def conversation_of(facts: Facts, secret: bytes) -> bytes:
 
 def _named(facts: Facts) -> bytes | None:
     headers = facts.call.headers
-    for name in _SESSION_HEADERS:
-        if headers.get(name):
-            return headers[name][:_MAX_TEXT]
+    session = headers.get(_SESSION_HEADER)
+    if session:
+        return session[:_MAX_TEXT]
     metadata = facts.metadata
-    for field in _BODY_FIELDS:
+    for field in _BODY_FIELDS if metadata else ():
         value = metadata.get(field)
         if isinstance(value, str) and value:
             return value.encode()[:_MAX_TEXT]
     cache_key = facts.call.body.field("prompt_cache_key")
     if cache_key is not None and cache_key.startswith(b'"') and len(cache_key) > 2:
         return cache_key[:_MAX_TEXT]
-    return next((headers[name][:_MAX_TEXT] for name in _AGENT_HEADERS if headers.get(name)), None)
+    for name in _AGENT_HEADERS:
+        session = headers.get(name)
+        if session:
+            return session[:_MAX_TEXT]
+    return None
 
 
 def _first_user(facts: Facts) -> bytes:
     """The first user message as it was sent, by its beginning and its length: what stays while a conversation grows."""
-    message = next((raw for raw in facts.messages if role_of(raw) == "user"), None)
-    if message is None:
-        return facts.prompt[:_MAX_TEXT]
-    view = memoryview(message)
-    return bytes(view[:_MAX_TEXT]) + b"%d" % view.nbytes
+    for message in facts.messages:
+        if role_of(message) == "user":
+            view = memoryview(message)
+            return bytes(view[:_MAX_TEXT]) + b"%d" % view.nbytes
+    return facts.prompt[:_MAX_TEXT]
 
 
 @dataclass(frozen=True, slots=True)

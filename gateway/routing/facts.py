@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,14 +16,32 @@ _any = msgspec.json.Decoder().decode
 
 LONG = 32 * 1024
 """Bytes at either end of a long message that rules read."""
+IMAGE_TOKENS_PER_BYTE = 66
+"""At most: an estimate counts 765 tokens for an image, whose name and colon alone are twelve bytes."""
+_IMAGE = re.compile(rb'"image_url"|"input_image"')
 _ROLE = re.compile(rb'\{\s*"role"\s*:\s*"([a-z]{1,20})"')
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES: Mapping[str, str] = MappingProxyType({"n": "\n", "t": "\t", "r": "\r", "b": "", "f": ""})
+
+T = TypeVar("T")
 
 Classify = Callable[[str], str]
 """The last user message -> task type."""
 Estimate = Callable[[bytes], int]
 """JSON of the prompt -> tokens."""
+
+
+class once(Generic[T]):  # a decorator, like functools.cached_property, which takes a lock for each value in Python 3.11
+    """A property that is found when it is first asked for, and kept."""
+
+    def __init__(self, find: Callable[[Any], T]) -> None:
+        self._find = find
+        self._name = find.__name__
+        self.__doc__ = find.__doc__
+
+    def __get__(self, facts: Any, _: type[Any]) -> T:
+        value = facts.__dict__[self._name] = self._find(facts)
+        return value
 
 
 class Facts:
@@ -36,16 +53,13 @@ class Facts:
         self._classify = classify
         self._estimate = estimate
 
-    @cached_property
+    @once
     def prompt(self) -> bytes:
         """The JSON of what the model is to read."""
-        for field in ("messages", "prompt", "input"):
-            value = self.call.body.field(field)
-            if value is not None:
-                return value
-        return b""
+        body = self.call.body
+        return body.field("messages") or body.field("prompt") or body.field("input") or b""
 
-    @cached_property
+    @once
     def messages(self) -> list[msgspec.Raw]:
         """The messages, undecoded; empty where there are none."""
         try:
@@ -53,7 +67,7 @@ class Facts:
         except (msgspec.DecodeError, RecursionError):
             return []
 
-    @cached_property
+    @once
     def text(self) -> str:
         """The last user message's text (of a completion: the prompt); empty where there is none. Of a message of more
         than 64 KB only the first and the last 32 KB: rules must not stop the event loop."""
@@ -62,46 +76,52 @@ class Facts:
             return _text_of(memoryview(self.prompt)) if self.prompt[:1] == b'"' else ""
         return _text_of(memoryview(last))
 
-    @cached_property
+    @once
     def prompt_tokens(self) -> int:
         """Estimated, without a tokenizer."""
         return self._estimate(self.prompt)
 
     def tokens_over(self, bound: int) -> bool:
-        """The prompt has more tokens than `bound`. A token has a byte at least: most prompts need no estimate."""
-        return (len(self.prompt) > bound or self.images) and self.prompt_tokens > bound
+        """The prompt has more tokens than `bound`. A token that is no image's has a byte at least, so most prompts need
+        neither an estimate nor a search for images."""
+        size = len(self.prompt)
+        if size * IMAGE_TOKENS_PER_BYTE <= bound:
+            return False
+        return (size > bound or self.images) and self.prompt_tokens > bound
 
-    @cached_property
+    @once
     def tools(self) -> bool:
         """Tools are offered."""
         return any((self.call.body.field(f) or b"null") not in (b"null", b"[]") for f in ("tools", "functions"))
 
-    @cached_property
+    @once
     def images(self) -> bool:
         """There is an image among the content parts. (Inside a text its quotes would be escaped.)"""
-        return b'"image_url"' in self.prompt or b'"input_image"' in self.prompt
+        return _IMAGE.search(self.prompt) is not None
 
-    @cached_property
+    @once
     def json(self) -> bool:
         """JSON output is asked for."""
         wanted = _decoded(self.call.body.field("response_format") or b"null")
         return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
 
-    @cached_property
+    @once
     def metadata(self) -> Mapping[str, Any]:
         """The body's `metadata`; empty where it is no object."""
-        value = _decoded(self.call.body.field("metadata") or b"null")
+        given = self.call.body.field("metadata")
+        value = _decoded(given) if given is not None else None
         return value if isinstance(value, dict) else {}
 
-    @cached_property
+    @once
     def given_task(self) -> str | None:
         """The task type that the caller names: header, then metadata. An unknown value counts as `other`."""
-        given = self.call.headers.get(b"x-task-type", b"").decode("latin-1") or self.metadata.get("task")
+        header = self.call.headers.get(b"x-task-type")
+        given = header.decode("latin-1") if header else self.metadata.get("task")
         if not given:
             return None
         return given if isinstance(given, str) and given in self._tasks else "other"
 
-    @cached_property
+    @once
     def task(self) -> str:
         """The task type: the caller's word, else the classifier's."""
         return self.given_task or self._classify(self.text)

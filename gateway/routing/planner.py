@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.call import Attempt, Call, Plan, Split
 from gateway.config.runtime import Model, Route, Runtime
@@ -35,8 +36,7 @@ class Senses:
     """Keys the names of conversations; the same in every process that shares pins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The first model of a plan, and why."""
 
     model: str
@@ -49,6 +49,22 @@ class Choice:
     """The pin, where one decided."""
 
 
+class Compiled:
+    """A route, and what of its plans is known before any call."""
+
+    def __init__(self, route: Route, models: Mapping[str, Model]) -> None:
+        self.name = route.name
+        self.default = route.default
+        self.rules = compile_rules(route.rules)
+        self.names = frozenset(("default", *(rule.name for rule in self.rules)))
+        self.sticky = route.sticky if self.rules else "none"  # without rules there is one choice only
+        self._fallbacks = tuple(Attempt(models[name], "fallback") for name in dict.fromkeys(route.fallback))
+
+    def attempts(self, first: Attempt) -> tuple[Attempt, ...]:
+        """That attempt, then the route's fallbacks."""
+        return (first, *[other for other in self._fallbacks if other.model is not first.model])
+
+
 class Planner:
     """The routing stage of one configuration."""
 
@@ -57,9 +73,7 @@ class Planner:
         self._models = runtime.models
         self._tasks = tasks
         self._senses = senses
-        self._rules: Mapping[str, tuple[CompiledRule, ...]] = {
-            route.name: compile_rules(route.rules) for route in runtime.routes.values()
-        }
+        self._routes = {route.name: Compiled(route, runtime.models) for route in runtime.routes.values()}
         self._by_id: dict[str, Model] = {}
         for model in runtime.models.values():
             for model_id in model.ids:
@@ -72,7 +86,7 @@ class Planner:
         the plan speaks this endpoint.
         """
         name = call.body.model
-        route = self._runtime.routes.get(name)
+        route = self._routes.get(name)
         if route is not None:
             self._allowed(call, name)
             return self._of_route(call, route, remember)
@@ -80,7 +94,8 @@ class Planner:
         if model is None:
             raise GatewayError("model_not_found", self.unknown(name, call.caller.models), param="model")
         self._allowed(call, model.name)
-        return self._usable(call, Plan(model.name, "model", (Attempt(model, "named by the client"),)))
+        attempts, skipped = self._usable(call, model.name, (Attempt(model, "named by the client"),))
+        return Plan(model.name, "model", attempts, skipped)
 
     def facts(self, call: Call) -> Facts:
         """The facts that rules ask for."""
@@ -88,7 +103,7 @@ class Planner:
 
     def rules(self, route: str) -> tuple[CompiledRule, ...]:
         """A route's rules."""
-        return self._rules[route]
+        return self._routes[route].rules
 
     def names(self, allowed: frozenset[str] | None) -> list[str]:
         """Routes and models that a caller with these allowed names may send, routes first."""
@@ -102,30 +117,25 @@ class Planner:
 
     # -- a route
 
-    def _of_route(self, call: Call, route: Route, remember: bool) -> Plan:
+    def _of_route(self, call: Call, route: Compiled, remember: bool) -> Plan:
         facts = self.facts(call)
-        sticks = route.sticky != "none" and self._rules[route.name]  # without rules there is one choice only
-        key = self._unit(facts, route.sticky) if sticks else None
+        key = self._unit(facts, route.sticky) if route.sticky != "none" else None
         choice = self._choose(call, route, facts, key)
-        attempts = [Attempt(self._models[choice.model], choice.reason)]
-        others = [name for name in dict.fromkeys(route.fallback) if name != choice.model]
-        attempts += [Attempt(self._models[name], "fallback") for name in others]
+        attempts = route.attempts(Attempt(self._models[choice.model], choice.reason))
         first = choice.pin.task if choice.pin is not None else _known_task(facts)
-        task = facts.given_task or first
-        plan = self._usable(
-            call, Plan(route.name, choice.rule, tuple(attempts), (), task, choice.split, choice.unpinned)
-        )
+        attempts, skipped = self._usable(call, route.name, attempts)
         if key is not None and remember:
             self._senses.pins.put(key, Pin(route.name, choice.rule, choice.model, first), call.arrived)
-        return plan
+        task = facts.given_task or first
+        return Plan(route.name, choice.rule, attempts, skipped, task, choice.split, choice.unpinned)
 
-    def _choose(self, call: Call, route: Route, facts: Facts, key: bytes | None) -> Choice:
+    def _choose(self, call: Call, route: Compiled, facts: Facts, key: bytes | None) -> Choice:
         pin = self._senses.pins.get(key, call.arrived) if key is not None else None
         broken = self._outgrown(pin, route, facts) if pin is not None else None
         if pin is not None and broken is None:
             rule, model, reason = pin.rule, pin.model, f"pinned by the conversation's first call (rule {pin.rule})"
         else:
-            match = first_match(self._rules[route.name], facts)
+            match = first_match(route.rules, facts)
             rule, model = (match.name, match.to) if match else ("default", route.default)
             reason = f"rule {rule}" if match else "the route's default"
         split = self._senses.assign(route.name, rule, lambda unit: self._unit(facts, unit))
@@ -134,11 +144,10 @@ class Planner:
             return Choice(model, rule, reason, None, broken, held)
         return Choice(split.arm, rule, f"arm of experiment {split.experiment} (rule {rule})", split, broken, held)
 
-    def _outgrown(self, pin: Pin, route: Route, facts: Facts) -> str | None:
+    def _outgrown(self, pin: Pin, route: Compiled, facts: Facts) -> str | None:
         """Why a pin no longer holds."""
         model = self._models.get(pin.model)
-        rules = {rule.name for rule in self._rules[route.name]} | {"default"}
-        if model is None or pin.route != route.name or pin.rule not in rules:
+        if model is None or pin.route != route.name or pin.rule not in route.names:
             return "the route has changed"
         why = model.upstream.off or self._senses.why_not(model)
         if why is not None:
@@ -159,38 +168,26 @@ class Planner:
 
     # -- what of it can be used
 
-    def _usable(self, call: Call, plan: Plan) -> Plan:
-        """The plan without what cannot answer; models that are unwell now go to its end."""
+    def _usable(
+        self, call: Call, name: str, attempts: tuple[Attempt, ...]
+    ) -> tuple[tuple[Attempt, ...], tuple[tuple[str, str], ...]]:
+        """The attempts without what cannot answer, models that are unwell now at their end; and (model, why) of what
+        was left out."""
+        why_not = self._senses.why_not
         well: list[Attempt] = []
         unwell: list[Attempt] = []
         skipped: list[tuple[str, str]] = []
-        for attempt in plan.attempts:
-            why = self._never(call, attempt.model)
+        for attempt in attempts:
+            why = _never(call, attempt.model)
             if why is not None:
                 skipped.append((attempt.model.name, why))
-            elif (ill := self._senses.why_not(attempt.model)) is not None and len(plan.attempts) > 1:
+            elif (ill := why_not(attempt.model)) is not None and len(attempts) > 1:
                 unwell.append(Attempt(attempt.model, f"{attempt.reason}; last, since {ill}"))
             else:
                 well.append(attempt)
         if not well and not unwell:
-            raise self._none(call, plan, skipped)
-        return Plan(plan.route, plan.rule, (*well, *unwell), tuple(skipped), plan.task, plan.split, plan.unpinned)
-
-    def _never(self, call: Call, model: Model) -> str | None:
-        upstream = model.upstream
-        if upstream.off is not None:
-            return f"upstream '{upstream.name}' is off: {upstream.off}"
-        if call.endpoint.name not in upstream.speaks:
-            return f"upstream '{upstream.name}' does not speak {call.endpoint.name}"
-        return None
-
-    def _none(self, call: Call, plan: Plan, skipped: list[tuple[str, str]]) -> GatewayError:
-        why = "; ".join(f"{model}: {reason}" for model, reason in skipped)
-        if all(call.endpoint.name not in a.model.upstream.speaks for a in plan.attempts):
-            return GatewayError(
-                "invalid_request", f"'{plan.route}' cannot answer {call.endpoint.name} requests ({why}).", param="model"
-            )
-        return GatewayError("no_healthy_model", f"No model of '{plan.route}' can be used now ({why}).", retry_after=10)
+            raise _none(call, name, attempts, skipped)
+        return (*well, *unwell), tuple(skipped)
 
     def _allowed(self, call: Call, name: str) -> None:
         models = call.caller.models
@@ -199,6 +196,26 @@ class Planner:
             raise GatewayError(
                 "model_not_allowed", f"This key may not use '{name}'. It may use: {names}.", param="model"
             )
+
+
+def _never(call: Call, model: Model) -> str | None:
+    """Why a model can never answer this call."""
+    upstream = model.upstream
+    if upstream.off is not None:
+        return f"upstream '{upstream.name}' is off: {upstream.off}"
+    if call.endpoint.name not in upstream.speaks:
+        return f"upstream '{upstream.name}' does not speak {call.endpoint.name}"
+    return None
+
+
+def _none(call: Call, name: str, attempts: tuple[Attempt, ...], skipped: list[tuple[str, str]]) -> GatewayError:
+    """No attempt is left."""
+    why = "; ".join(f"{model}: {reason}" for model, reason in skipped)
+    if all(call.endpoint.name not in attempt.model.upstream.speaks for attempt in attempts):
+        return GatewayError(
+            "invalid_request", f"'{name}' cannot answer {call.endpoint.name} requests ({why}).", param="model"
+        )
+    return GatewayError("no_healthy_model", f"No model of '{name}' can be used now ({why}).", retry_after=10)
 
 
 def _known_task(facts: Facts) -> str | None:

@@ -33,7 +33,10 @@ class CompiledRule:
 
     def failing(self, facts: Facts) -> Condition | None:
         """The first condition that does not hold; None: the rule matches."""
-        return next((condition for condition in self.conditions if not condition.holds(facts)), None)
+        for condition in self.conditions:
+            if not condition.holds(facts):
+                return condition
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,10 @@ def compile_rules(rules: Iterable[Rule]) -> tuple[CompiledRule, ...]:
 
 def first_match(rules: tuple[CompiledRule, ...], facts: Facts) -> CompiledRule | None:
     """The first rule whose conditions all hold."""
-    return next((rule for rule in rules if rule.failing(facts) is None), None)
+    for rule in rules:
+        if rule.failing(facts) is None:
+            return rule
+    return None
 
 
 def verdicts(rules: tuple[CompiledRule, ...], facts: Facts) -> list[Verdict]:

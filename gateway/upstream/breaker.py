@@ -142,8 +142,10 @@ class Group:
     @property
     def why_not(self) -> str | None:
         """Why calls should go elsewhere now; None: they need not."""
+        if self.ready:
+            return None
         soonest = min(self.breakers, key=lambda b: b.until, default=None)
-        return soonest.why_not if soonest is not None and not self.ready else None
+        return soonest.why_not if soonest is not None else None
 
 
 class Breakers:
