@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from gateway.call import Call
+from gateway.call import Call, Plan
 
 _MAX_LINES = 20_000
 
@@ -70,35 +70,32 @@ def logger(writer: Writer, as_text: bool) -> FilteringBoundLogger:
         structlog.processors.format_exc_info,
         structlog.dev.ConsoleRenderer(),
     ]
-    processors: list[Any] = for_people if as_text else [_Json()]
-    wrapper = structlog.make_filtering_bound_logger(logging.INFO)
+    processors: list[Any] = for_people if as_text else [_as_json]
+    wrapper = structlog.make_filtering_bound_logger(logging.INFO) if as_text else JsonLogger
     bound: FilteringBoundLogger = structlog.wrap_logger(
         writer, processors=processors, wrapper_class=wrapper, context_class=dict
     ).bind()
     return bound
 
 
-class _Json:
-    """Level, UTC time, exception and encoding in one step: a call's line costs a third of what structlog's own take."""
+class JsonLogger(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
+    """JSON lines, with a short way for the one line of each call: no dictionary is made, copied or walked."""
 
-    def __init__(self) -> None:
-        self._encode = msgspec.json.Encoder(enc_hook=str).encode
-        self._second = 0
-        self._prefix = ""
+    def call(self, line: CallLine) -> None:
+        """Write the line of a call."""
+        self._logger.info(_encode(line).decode())
 
-    def __call__(self, _: Any, level: str, event: Any) -> str:
-        event["level"] = level
-        event["timestamp"] = self._time()
-        if event.get("exc_info"):
-            event = structlog.processors.format_exc_info(None, level, event)
-        return self._encode(event).decode()
 
-    def _time(self) -> str:
-        moment = time.time()
-        second = int(moment)
-        if second != self._second:
-            self._second, self._prefix = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._prefix}.{int((moment - second) * 1e6):06d}Z"
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _as_json(_: Any, level: str, event: Any) -> str:
+    """Level, UTC time, exception and encoding in one step."""
+    event["level"] = level
+    event["timestamp"] = datetime.now(UTC)
+    if event.get("exc_info"):
+        event = structlog.processors.format_exc_info(None, level, event)
+    return _encode(event).decode()
 
 
 class Bridge(logging.Handler):
@@ -113,41 +110,88 @@ class Bridge(logging.Handler):
         self._log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
-def call_line(log: FilteringBoundLogger, call: Call, client: str, now: float) -> None:
+class CallLine(msgspec.Struct, tag_field="event", tag="call"):
     """The one line of a call: every id and timing, no secret and no text of a prompt."""
+
+    timestamp: datetime
+    id: str
+    key: str
+    team: str | None
+    client: str
+    endpoint: str
+    stream: bool
+    route: str | None
+    rule: str | None
+    model: str | None
+    upstream: str | None
+    attempts: int
+    outcome: str
+    status: int
+    ms: float
+    own_ms: float
+    prompt: int
+    completion: int
+    reported: bool
+    level: str = "info"
+    task: str | msgspec.UnsetType = msgspec.UNSET
+    experiment: str | msgspec.UnsetType = msgspec.UNSET
+    arm: str | msgspec.UnsetType = msgspec.UNSET
+    p: float | msgspec.UnsetType = msgspec.UNSET
+    unpinned: str | msgspec.UnsetType = msgspec.UNSET
+    ttft_ms: float | msgspec.UnsetType = msgspec.UNSET
+    failed: list[str] | msgspec.UnsetType = msgspec.UNSET
+    error: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def call_line(log: FilteringBoundLogger, call: Call, client: str, now: float) -> None:
+    """Log a finished call."""
+    line = _line(call, client, now)
+    if isinstance(log, JsonLogger):
+        log.call(line)
+    else:
+        fields = {name: getattr(line, name) for name in line.__struct_fields__}
+        log.info("call", **{name: value for name, value in fields.items() if value is not msgspec.UNSET})
+
+
+def _line(call: Call, client: str, now: float) -> CallLine:
     plan, answered, usage = call.plan, call.answered, call.usage
-    fields: dict[str, Any] = {
-        "id": call.id,
-        "key": call.caller.key,
-        "team": call.caller.team,
-        "client": client,
-        "endpoint": call.endpoint.name,
-        "stream": call.body.stream,
-        "route": plan.route if plan else None,
-        "rule": plan.rule if plan else None,
-        "model": answered.model.name if answered else None,
-        "upstream": answered.model.upstream.name if answered else None,
-        "attempts": len(call.tried),
-        "outcome": call.outcome,
-        "status": call.status,
-        "ms": round((now - call.arrived) * 1000, 1),
-        "own_ms": round((now - call.arrived - call.waited) * 1000, 2),
-        "prompt": usage.prompt,
-        "completion": usage.completion,
-        "reported": usage.reported,
-    }
+    took = now - call.arrived
+    line = CallLine(
+        datetime.now(UTC),
+        call.id,
+        call.caller.key,
+        call.caller.team,
+        client,
+        call.endpoint.name,
+        call.body.stream,
+        plan.route if plan else None,
+        plan.rule if plan else None,
+        answered.model.name if answered else None,
+        answered.model.upstream.name if answered else None,
+        len(call.tried),
+        call.outcome,
+        call.status,
+        round(took * 1000, 1),
+        round((took - call.waited) * 1000, 2),
+        usage.prompt,
+        usage.completion,
+        usage.reported,
+    )
     if plan is not None:
-        if plan.task is not None:
-            fields["task"] = plan.task
-        if plan.split is not None:
-            fields |= {"experiment": plan.split.experiment, "arm": plan.split.arm, "p": plan.split.probability}
-        if plan.unpinned is not None:
-            fields["unpinned"] = plan.unpinned
+        _add_plan(line, plan)
     if call.first_token is not None:
-        fields["ttft_ms"] = round((call.first_token - call.arrived) * 1000, 1)
-    failed = [f"{t.model}: {t.cause}: {t.detail}" for t in call.tried if t.detail]
-    if failed:
-        fields["failed"] = failed
+        line.ttft_ms = round((call.first_token - call.arrived) * 1000, 1)
     if call.error is not None:
-        fields["error"] = call.error.message
-    log.info("call", **fields)
+        line.error = call.error.message
+    if len(call.tried) > 1 or answered is None:
+        line.failed = [f"{t.model}: {t.cause}: {t.detail}" for t in call.tried if t.detail] or msgspec.UNSET
+    return line
+
+
+def _add_plan(line: CallLine, plan: Plan) -> None:
+    if plan.task is not None:
+        line.task = plan.task
+    if plan.split is not None:
+        line.experiment, line.arm, line.p = plan.split.experiment, plan.split.arm, plan.split.probability
+    if plan.unpinned is not None:
+        line.unpinned = plan.unpinned
