@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,20 +134,23 @@ def _without_empty(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 def tables(result: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Title and table of each scenario, then of start and memory, for the terminal."""
-    made = []
-    for title, rows in _grids(result):
-        table = Table(box=box.SIMPLE_HEAD)
-        for column in rows[0]:
-            table.add_column(column, justify="left" if column in TEXT_COLUMNS else "right", overflow="fold")
-        for cells in rows:
-            table.add_row(*cells.values())
-        made.append((title, table))
-    return made
+    return [(title, terminal_table(rows)) for title, rows in _grids(result)]
 
 
-def _markdown_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def terminal_table(rows: Sequence[Mapping[str, str]], text_columns: Container[str] = TEXT_COLUMNS) -> Table:
+    """The same as a table of rich."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column in text_columns else "right", overflow="fold")
+    for cells in rows:
+        table.add_row(*cells.values())
+    return table
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]], text_columns: Container[str] = TEXT_COLUMNS) -> list[str]:
+    """Lines of a table; all columns but those of text are aligned to the right."""
     columns = list(rows[0])
-    rule = ["---" if column in TEXT_COLUMNS else "---:" for column in columns]
+    rule = ["---" if column in text_columns else "---:" for column in columns]
     return ["| " + " | ".join(cells) + " |" for cells in (columns, rule, *(list(cells.values()) for cells in rows))]
 
 
@@ -160,10 +163,10 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"{result['date']}, {result['rounds']} interleaved rounds. Figures are medians over the rounds; a ratio (x)",
         "or an added time (+) is taken within each round first. How to read them: docs/development/benchmarks.md.",
         "",
-        *_markdown_table([{"what": name, "value": value} for name, value in facts.items()]),
+        *markdown_table([{"what": name, "value": value} for name, value in facts.items()]),
     ]
     for title, rows in _grids(result):
-        lines += ["", f"## {title}", "", *_markdown_table(rows)]
+        lines += ["", f"## {title}", "", *markdown_table(rows)]
     return "\n".join(lines) + "\n"
 
 

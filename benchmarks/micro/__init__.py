@@ -13,5 +13,6 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
     {
         "json": "benchmarks.micro.json_bodies",
         "big": "benchmarks.micro.big_prompt",
+        "planning": "benchmarks.micro.planning",
     }
 )
