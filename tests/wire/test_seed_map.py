@@ -41,7 +41,8 @@ async def gw(gateway: StartGateway, upstream: Upstream, second: Upstream) -> Loc
 
 def body_of(entry: dict[str, Any]) -> dict[str, Any]:
     messages = [*entry.get("before", []), {"role": "user", "content": entry["text"]}]
-    return {"model": "auto", "messages": messages} | entry.get("fields", {})
+    fields: dict[str, Any] = entry.get("fields", {})
+    return {"model": "auto", "messages": messages} | fields
 
 
 def wanted(entry: dict[str, Any]) -> tuple[str, str, str]:

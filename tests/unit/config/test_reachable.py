@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,7 +23,9 @@ def when(**conditions: Any) -> When:
     return When.model_validate(conditions)
 
 
-COVERED = [
+Conditions = dict[str, Any]
+
+COVERED: list[tuple[Conditions, Conditions]] = [
     ({"task": ["refactor", "debug"]}, {"task": "debug"}),
     ({"task": "debug"}, {"task": "debug", "stream": True}),
     ({"task": list(BUILT_IN_TASKS)}, {"stream": True}),
@@ -37,7 +40,7 @@ COVERED = [
     ({"key": ["ci", "web"]}, {"key": "web", "team": "x"}),
     ({"team": "x"}, {"team": "x"}),
 ]
-APART = [
+APART: list[tuple[Conditions, Conditions]] = [
     ({"task": "debug"}, {"task": ["debug", "test"]}),
     ({"task": "debug", "stream": True}, {"task": "debug"}),
     ({"task": list(BUILT_IN_TASKS[1:])}, {"stream": True}),
@@ -89,12 +92,16 @@ BODIES = [
 CALLERS = [Caller("ci", "x"), Caller("web", "ci")]
 
 
+def always(task: str, text: str) -> str:
+    return task
+
+
 def requests() -> list[Facts]:
     found = []
     for headers, body, caller, task in product(HEADERS, BODIES, CALLERS, ("refactor", "test", "other")):
         call = a_call(body, endpoint="completions" if b'"prompt"' in body else "chat", headers=headers)
         call.caller = caller
-        found.append(Facts(call, TASKS, lambda text, task=task: task, len))
+        found.append(Facts(call, TASKS, partial(always, task), len))
     return found
 
 
