@@ -11,6 +11,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from gateway import clock
+from gateway.accounting.price import cost
 from gateway.accounting.usage import estimated
 from gateway.auth.keyring import Keyring, is_admin
 from gateway.call import ENDPOINTS, Call, Caller
@@ -171,7 +172,17 @@ class Gateway:
     def _account(self, call: Call) -> None:
         call.outcome = call.outcome or "aborted"
         if not call.usage.reported:
-            call.usage = estimated(call)
+            call.usage = estimated(call, self._prompt_tokens)
+        if call.answered is not None and call.answered.model.price is not None:
+            model = call.answered.model
+            call.cost = cost(model, call.usage, clock.now() - call.tried[-1].started, self._beside(model.upstream))
+
+    def _prompt_tokens(self, call: Call) -> int:
+        return self._planner.facts(call).prompt_tokens
+
+    def _beside(self, upstream: Upstream) -> int:
+        """Calls under way at each of an upstream's replicas, on average."""
+        return round(sum(self._client(t, upstream.proxy).busy for t in upstream.targets) / len(upstream.targets))
 
     def _finish(self, call: Call) -> None:
         now = clock.now()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.call import Call, Usage
 
-_BYTES_PER_TOKEN = 4
 
-
-def estimated(call: Call) -> Usage:
-    """A rough count for a call that got an answer without usage, marked as an estimate by `reported`: one completion
-    token per content event, one prompt token per four bytes of the body."""
+def estimated(call: Call, prompt_tokens: Callable[[Call], int]) -> Usage:
+    """A count for a call that got an answer without usage, marked as an estimate by `reported`: the prompt by its bytes
+    (`prompt_tokens`), one completion token per content event."""
     if call.answered is None:
         return Usage()
-    return Usage(prompt=len(call.body.raw) // _BYTES_PER_TOKEN, completion=call.events)
+    return Usage(prompt=prompt_tokens(call), completion=call.events)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.call import ENDPOINTS, Call
+from gateway.call import ENDPOINTS, Attempt, Call, Usage
 from gateway.config.runtime import GatewaySettings, Model, Route, Runtime, Target, Upstream
 from gateway.edge.body import parse
 from gateway.routing.conversation import Pins
@@ -67,4 +68,11 @@ def a_call(
     """A call whose body has been read."""
     call = Call("req_1", ENDPOINTS[endpoint], headers or {}, "127.0.0.1", runtime or a_runtime(), arrived)
     call.body = parse(body, call.endpoint)
+    return call
+
+
+def answered(call: Call, model: Model, *, completion: int = 0, cost: str = "0", outcome: str = "ok") -> Call:
+    """The call with an answer of `model`, its books done."""
+    call.answered, call.outcome = Attempt(model, ""), outcome
+    call.usage, call.cost = Usage(prompt=10, completion=completion, reported=True), Decimal(cost)
     return call

@@ -1,0 +1,131 @@
+"""What a call asks of the limits: whose limits apply to it, and how much it may use at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+from types import MappingProxyType
+from typing import Literal
+
+from gateway.call import Body, Call, Endpoint
+from gateway.config.runtime import Budget, Limit
+from gateway.limits.store import NANO, Demand, Purse, Rate, Slot
+
+Kind = Literal["key", "team", "route", "model"]
+What = Literal["concurrency", "requests", "tokens", "budget"]
+
+DAY = 86_400
+_KEEP: Mapping[str, int] = MappingProxyType({"day": 2 * DAY, "month": 40 * DAY, "total": 400 * DAY})
+"""Seconds for which a store keeps a purse after its last use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whoever a limit belongs to."""
+
+    kind: Kind
+    name: str
+    limit: Limit | None = None
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One demand, and whose limit it meets."""
+
+    scope: Scope
+    what: What
+    demand: Demand
+
+    @property
+    def label(self) -> str:
+        """For metrics: `key_requests`, `model_concurrency`, ..."""
+        return f"{self.scope.kind}_{self.what}"
+
+
+def of_limit(scope: Scope, tokens: int) -> Iterator[Wanted]:
+    """The demands of one scope's limit, for a call of at most so many tokens."""
+    limit, key = scope.limit, f"{scope.kind}:{scope.name}"
+    if limit is None:
+        return
+    if limit.concurrency is not None:
+        yield Wanted(scope, "concurrency", Slot(f"{key}:slots", limit.concurrency))
+    if limit.requests_per_minute is not None:
+        yield Wanted(scope, "requests", Rate(f"{key}:requests", limit.requests_per_minute, 1))
+    if limit.tokens_per_minute is not None:
+        yield Wanted(scope, "tokens", Rate(f"{key}:tokens", limit.tokens_per_minute, tokens))
+
+
+def of_budget(scope: Scope, usd: Decimal, spent: int, now: datetime) -> Iterator[Wanted]:
+    """The demand on one scope's budget. `usd`: what the call may cost at most; `spent`: nano-dollars, as the ledger
+    knows them."""
+    budget = scope.budget
+    if budget is not None:
+        key = f"{scope.kind}:{scope.name}:usd:{period(budget.per, now)}"
+        yield Wanted(scope, "budget", Purse(key, nano(budget.usd), nano(usd), spent, _KEEP[budget.per]))
+
+
+def nano(usd: Decimal) -> int:
+    """Dollars in nano-dollars, rounded up."""
+    return int((usd * NANO).to_integral_value(ROUND_CEILING))
+
+
+def period(per: str, now: datetime) -> str:
+    """The name of the budget period that `now` (UTC) is in."""
+    return {"day": f"{now:%Y-%m-%d}", "month": f"{now:%Y-%m}", "total": "total"}[per]
+
+
+def next_period(per: str, now: datetime) -> datetime | None:
+    """When the next period begins; None: never."""
+    day = datetime(now.year, now.month, now.day, tzinfo=UTC)
+    if per == "day":
+        return day + timedelta(days=1)
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1) if per == "month" else None
+
+
+def most_completion(endpoint: Endpoint, body: Body, usual: int) -> int:
+    """Completion tokens that a call may use: n times what it allows itself; `usual` where it says nothing."""
+    if endpoint.name == "embeddings":
+        return 0
+    allowed = next((v for f in ("max_completion_tokens", "max_tokens") if (v := _whole(body, f)) is not None), usual)
+    return allowed * max(1, _whole(body, "n") or 1, _whole(body, "best_of") or 1)
+
+
+def _whole(body: Body, name: str) -> int | None:
+    """A field that holds a whole number of at least zero. What else it holds is for the upstream to judge."""
+    raw = body.field(name)
+    if raw is None or len(raw) > 12 or not raw.isdigit():
+        return None
+    return int(raw)
+
+
+class Sizes:
+    """What answers of each model usually take, learned from those that came: moving averages, in this process."""
+
+    _WEIGHT = 0.1
+
+    def __init__(self, first_tokens: int = 512) -> None:
+        self._first = first_tokens
+        self._tokens: dict[str, float] = {}
+        self._usd: dict[str, Decimal] = {}
+
+    def tokens(self, model: str) -> int:
+        """Completion tokens of a usual answer."""
+        return round(self._tokens.get(model, self._first))
+
+    def usd(self, model: str, first: Decimal) -> Decimal:
+        """Cost of a usual answer; `first` before any came."""
+        return self._usd.get(model, first)
+
+    def learn(self, call: Call) -> None:
+        """Take a whole answer into the averages."""
+        if call.answered is None or call.outcome != "ok":
+            return
+        name, weight = call.answered.model.name, self._WEIGHT
+        seen = self._tokens.get(name)
+        tokens = call.usage.completion
+        self._tokens[name] = tokens if seen is None else seen + weight * (tokens - seen)
+        usd = self._usd.get(name, call.cost)
+        self._usd[name] = usd + Decimal(weight) * (call.cost - usd)
