@@ -47,6 +47,8 @@ class Choice(NamedTuple):
     """Why a conversation had to leave the model it was pinned to."""
     pin: Pin | None = None
     """The pin, where one decided."""
+    ruled: str = ""
+    """The rule's own model, where an arm of a split takes its place."""
 
 
 class Compiled:
@@ -56,7 +58,8 @@ class Compiled:
         self.name = route.name
         self.default = route.default
         self.rules = compile_rules(route.rules)
-        self.names = frozenset(("default", *(rule.name for rule in self.rules)))
+        self.targets = {"default": route.default} | {rule.name: rule.to for rule in self.rules}
+        """Rule -> its model."""
         self.sticky = route.sticky if self.rules else "none"  # without rules there is one choice only
         self._fallbacks = tuple(Attempt(models[name], "fallback") for name in dict.fromkeys(route.fallback))
 
@@ -94,7 +97,7 @@ class Planner:
         if model is None:
             raise GatewayError("model_not_found", self.unknown(name, call.caller.models), param="model")
         self._allowed(call, model.name)
-        attempts, skipped = self._usable(call, model.name, (Attempt(model, "named by the client"),))
+        attempts, skipped = self._usable(self.facts(call), model.name, (Attempt(model, "named by the client"),))
         return Plan(model.name, "model", attempts, skipped)
 
     def facts(self, call: Call) -> Facts:
@@ -123,9 +126,9 @@ class Planner:
         choice = self._choose(call, route, facts, key)
         attempts = route.attempts(Attempt(self._models[choice.model], choice.reason))
         first = choice.pin.task if choice.pin is not None else _known_task(facts)
-        attempts, skipped = self._usable(call, route.name, attempts)
+        attempts, skipped = self._usable(facts, route.name, attempts)
         if key is not None and remember:
-            self._senses.pins.put(key, Pin(route.name, choice.rule, choice.model, first), call.arrived)
+            self._senses.pins.put(key, Pin(route.name, choice.rule, choice.ruled or choice.model, first), call.arrived)
         task = facts.given_task or first
         return Plan(route.name, choice.rule, attempts, skipped, task, choice.split, choice.unpinned)
 
@@ -142,19 +145,19 @@ class Planner:
         held = pin if broken is None else None
         if split is None:
             return Choice(model, rule, reason, None, broken, held)
-        return Choice(split.arm, rule, f"arm of experiment {split.experiment} (rule {rule})", split, broken, held)
+        reason = f"arm of experiment {split.experiment} (rule {rule})"
+        return Choice(split.arm, rule, reason, split, broken, held, ruled=model)
 
     def _outgrown(self, pin: Pin, route: Compiled, facts: Facts) -> str | None:
         """Why a pin no longer holds."""
         model = self._models.get(pin.model)
-        if model is None or pin.route != route.name or pin.rule not in route.names:
+        if model is None or pin.route != route.name or route.targets.get(pin.rule) != pin.model:
             return "the route has changed"
         why = model.upstream.off or self._senses.why_not(model)
         if why is not None:
             return f"{pin.model}: {why}"
-        if model.context is not None and facts.tokens_over(model.context):
-            return f"{pin.model}: its context of {model.context} tokens is outgrown"
-        return None
+        too_small = _too_small(model, facts)
+        return too_small and f"{pin.model}: {too_small}"
 
     def _unit(self, facts: Facts, unit: str) -> bytes:
         """What a pin or a split holds on to: the conversation, the key, or the user that the body names."""
@@ -169,24 +172,24 @@ class Planner:
     # -- what of it can be used
 
     def _usable(
-        self, call: Call, name: str, attempts: tuple[Attempt, ...]
+        self, facts: Facts, name: str, attempts: tuple[Attempt, ...]
     ) -> tuple[tuple[Attempt, ...], tuple[tuple[str, str], ...]]:
-        """The attempts without what cannot answer, models that are unwell now at their end; and (model, why) of what
-        was left out."""
+        """The attempts without what cannot answer, models that are unwell now or too small for the prompt at their end;
+        and (model, why) of what was left out."""
         why_not = self._senses.why_not
         well: list[Attempt] = []
         unwell: list[Attempt] = []
         skipped: list[tuple[str, str]] = []
         for attempt in attempts:
-            why = _never(call, attempt.model)
+            why = _never(facts.call, attempt.model)
             if why is not None:
                 skipped.append((attempt.model.name, why))
-            elif (ill := why_not(attempt.model)) is not None and len(attempts) > 1:
+            elif len(attempts) > 1 and (ill := why_not(attempt.model) or _too_small(attempt.model, facts)) is not None:
                 unwell.append(Attempt(attempt.model, f"{attempt.reason}; last, since {ill}"))
             else:
                 well.append(attempt)
         if not well and not unwell:
-            raise _none(call, name, attempts, skipped)
+            raise _none(facts.call, name, attempts, skipped)
         return (*well, *unwell), tuple(skipped)
 
     def _allowed(self, call: Call, name: str) -> None:
@@ -196,6 +199,13 @@ class Planner:
             raise GatewayError(
                 "model_not_allowed", f"This key may not use '{name}'. It may use: {names}.", param="model"
             )
+
+
+def _too_small(model: Model, facts: Facts) -> str | None:
+    """The prompt does not fit the model, by its estimate."""
+    if model.context is None or not facts.tokens_over(model.context):
+        return None
+    return f"its context of {model.context} tokens is outgrown"
 
 
 def _never(call: Call, model: Model) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from gateway.call import Call, Caller, Split
 from gateway.config.runtime import Route
 from gateway.config.schema import Rule
 from gateway.errors import GatewayError
+from gateway.routing.conversation import Pins
 from tests.unit.building import a_call, a_model, a_planner, a_runtime, an_upstream
 
 OFF = an_upstream("off", off="KEY is not set")
@@ -168,6 +170,30 @@ def test_a_pin_is_broken_only_for_a_reason_that_is_told() -> None:
     ill["m1"] = "its breaker is open"
     unwell = planner.plan(said("tidy up", "hello"))
     assert (unwell.attempts[0].model.name, unwell.unpinned) == ("m0", "m1: its breaker is open")
+
+
+def test_a_rule_that_leads_elsewhere_now_breaks_the_pins_it_made() -> None:
+    pins = Pins()
+    a_planner(RULED, pins=pins).plan(said("tidy up"))
+    rules = (RULES[0].model_copy(update={"to": "m0"}), RULES[1])
+    changed = dataclasses.replace(RULED, routes={"auto": Route("auto", "m0", ("m0", "m1"), rules=rules)})
+    plan = a_planner(changed, pins=pins).plan(said("tidy up", "and on"))
+    assert (plan.attempts[0].model.name, plan.unpinned) == ("m0", "the route has changed")
+
+
+def test_a_split_leaves_the_pin_with_the_rule() -> None:
+    pins = Pins()
+    a_planner(RULED, pins=pins, assign=lambda route, rule, unit: Split("e", "m0", 0.5)).plan(said("tidy up"))
+    ended = a_planner(RULED, pins=pins).plan(said("tidy up", "and on"))
+    assert (ended.attempts[0].model.name, ended.rule, ended.unpinned) == ("m1", "tidy", None)
+
+
+def test_a_model_that_is_too_small_for_the_prompt_goes_last() -> None:
+    plan = a_planner(RULED).plan(said("tidy up " + "x" * 400, route="tight"))
+    assert [a.model.name for a in plan.attempts] == ["m0", "m1", "small"]
+    assert plan.attempts[2].reason == "rule tidy; last, since its context of 60 tokens is outgrown"
+    assert plan.unpinned is None
+    assert [a.model.name for a in a_planner(RULED).plan(call("small")).attempts] == ["small"]
 
 
 def test_unwell_models_go_last_and_alone_are_still_tried() -> None:
