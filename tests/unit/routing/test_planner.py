@@ -190,8 +190,8 @@ def test_a_split_leaves_the_pin_with_the_rule() -> None:
 
 def test_a_model_that_is_too_small_for_the_prompt_goes_last() -> None:
     plan = a_planner(RULED).plan(said("tidy up " + "x" * 400, route="tight"))
-    assert [a.model.name for a in plan.attempts] == ["m0", "m1", "small"]
-    assert plan.attempts[2].reason == "rule tidy; last, since its context of 60 tokens is outgrown"
+    assert [a.model.name for a in plan.attempts] == ["m1", "small"]
+    assert plan.attempts[1].reason == "rule tidy; last, since its context of 60 tokens is outgrown"
     assert plan.unpinned is None
     assert [a.model.name for a in a_planner(RULED).plan(call("small")).attempts] == ["small"]
 
