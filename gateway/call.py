@@ -12,6 +12,8 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Protocol
 
+from msgspec import Struct
+
 from gateway.config.runtime import Budget, Limit, Model, Runtime, Speaks
 from gateway.errors import GatewayError
 
@@ -62,8 +64,7 @@ class Caller:
     budget: Budget | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """A request body: its bytes as they came, and where each top-level value stands in them."""
 
     raw: bytes
@@ -100,8 +101,7 @@ class Body:
 NO_BODY = Body(b"", MappingProxyType({}), "", False, False)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One upstream call that the plan allows for."""
 
     model: Model
@@ -120,8 +120,7 @@ class Split:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Where a request goes: attempts in order, and the rule that chose them."""
 
     route: str

@@ -10,7 +10,7 @@ import msgspec
 from gateway.call import Body, Endpoint
 from gateway.errors import GatewayError
 
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _MEMBER = re.compile(rb'[ \t\r\n]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 """A key and its colon. Possessive: what a long key takes is neither remembered nor tried again."""
 _END = re.compile(rb"[ \t\r\n]*[,}]")
@@ -25,7 +25,8 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-_STREAM_OPTIONS = msgspec.json.Decoder(_StreamOptions | None)
+_decode_stream_options = msgspec.json.Decoder(_StreamOptions | None).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def parse(raw: bytes, endpoint: Endpoint) -> Body:
@@ -35,8 +36,9 @@ def parse(raw: bytes, endpoint: Endpoint) -> Body:
     """
     spans = _locate(raw)
     model = _text(raw, spans, "model")
-    stream = endpoint.streams and _flag(raw, spans, "stream")
-    body = Body(raw, spans, model, stream, endpoint.streams and _usage_wanted(raw, spans))
+    streams = endpoint.streams
+    stream = streams and "stream" in spans and _flag(raw, spans, "stream")
+    body = Body(raw, spans, model, stream, streams and "stream_options" in spans and _usage_wanted(raw, spans))
     name = endpoint.required
     if name is not None:
         start, _ = spans.get(name, (0, 0))  # no copy of the value: it may be 20 MB long
@@ -54,14 +56,14 @@ def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
     if not raw.isascii():
         _check_text(raw)
     try:
-        fields = _FIELDS.decode(raw)
+        fields = _decode_fields(raw)
     except msgspec.ValidationError:
         raise _refusal("The request body must be a JSON object.") from None
     except msgspec.DecodeError as error:
         raise _refusal(f"The request body is not valid JSON: {error}.") from None
     except RecursionError:
         raise _refusal("The request body is nested too deeply.") from None
-    return _walk(raw, fields)
+    return _compact(raw, fields) or _walk(raw, fields)
 
 
 def _check_text(raw: bytes) -> None:
@@ -73,6 +75,20 @@ def _check_text(raw: bytes) -> None:
         except UnicodeDecodeError as error:
             raise _refusal(f"The request body is not valid UTF-8 (byte {at + error.start}).") from None
         at += used
+
+
+def _compact(raw: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
+    """The places by counting alone, of a body as most clients write it: what was decoded, with nothing but quotes,
+    colons and commas between, has the body's own length only if nothing is repeated, escaped or spaced out. None: it
+    has not."""
+    spans = {}
+    at = 1
+    for key, value in fields.items():
+        start = at + 3 + (len(key) if key.isascii() else len(key.encode()))
+        end = start + len(value)
+        spans[key] = (start, end)
+        at = end + 1
+    return spans if at == len(raw) and len(spans) <= _MAX_FIELDS else None
 
 
 def _walk(raw: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]]:
@@ -87,7 +103,7 @@ def _walk(raw: bytes, fields: dict[str, msgspec.Raw]) -> dict[str, tuple[int, in
         if member is None or _key(member[1]) != key:
             raise _repeated(raw, at)
         start = member.end()
-        end = start + memoryview(value).nbytes
+        end = start + len(value)
         after = _END.match(raw, end)
         if after is None or not raw.startswith(value, start):
             raise _repeated(raw, at)
@@ -113,7 +129,7 @@ def _text(raw: bytes, spans: dict[str, tuple[int, int]], name: str) -> str:
     if span is None:
         raise _refusal(f"Missing required field: '{name}'.", name)
     try:
-        value = msgspec.json.decode(raw[span[0] : span[1]], type=str)
+        value = _decode_text(raw[span[0] : span[1]])
     except msgspec.DecodeError:
         raise _refusal(f"'{name}' must be a string.", name) from None
     if not value:
@@ -122,19 +138,17 @@ def _text(raw: bytes, spans: dict[str, tuple[int, int]], name: str) -> str:
 
 
 def _flag(raw: bytes, spans: dict[str, tuple[int, int]], name: str) -> bool:
-    span = spans.get(name)
-    value = raw[span[0] : span[1]] if span else b"null"
+    start, end = spans[name]
+    value = raw[start:end]
     if value not in (b"true", b"false", b"null"):
         raise _refusal(f"'{name}' must be true or false.", name)
     return value == b"true"
 
 
 def _usage_wanted(raw: bytes, spans: dict[str, tuple[int, int]]) -> bool:
-    span = spans.get("stream_options")
-    if span is None:
-        return False
+    start, end = spans["stream_options"]
     try:
-        options = _STREAM_OPTIONS.decode(raw[span[0] : span[1]])
+        options = _decode_stream_options(raw[start:end])
     except msgspec.DecodeError:
         raise _refusal("'stream_options' must be an object with a boolean 'include_usage'.", "stream_options") from None
     return bool(options and options.include_usage)

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway import clock
@@ -243,7 +244,7 @@ async def test_usage_of_a_failed_attempt_is_forgotten() -> None:
 
 async def test_a_model_named_by_the_client_is_named_once() -> None:
     rig = Rig(failing("connect"))
-    rig.plan = replace(rig.plan, route="m0")
+    rig.plan = msgspec.structs.replace(rig.plan, route="m0")
     assert (await rig.refused()).message == "m0 via u0: it was connect"
 
 
