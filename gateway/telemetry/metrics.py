@@ -85,21 +85,31 @@ class Metrics:
     """The metrics of one process."""
 
     def __init__(
-        self, busy: Callable[[], Mapping[str, int]], breakers: Callable[[], Mapping[tuple[str, str], int]] = dict
+        self,
+        busy: Callable[[], Mapping[str, int]],
+        breakers: Callable[[], Mapping[tuple[str, str], int]] = dict,
+        store_up: Callable[[], bool] = lambda: True,
+        queued: Callable[[], int] = int,
+        dropped: Callable[[], int] = int,
     ) -> None:
-        """Read at each scrape: `busy`, upstream -> requests under way; `breakers`, (upstream, model) -> state."""
+        """Read at each scrape: `busy`, upstream -> requests under way; `breakers`, (upstream, model) -> state;
+        `store_up`, whether the limits' store answers; `queued` and `dropped`, the ledger's entries."""
         self.registry = CollectorRegistry()
         served = ("route", "model")
         self._requests = self._tally("requests", "Finished calls.", (*served, "upstream", "outcome"))
         self._tokens = self._tally("tokens", "Tokens by kind.", (*served, "kind"))
+        self._cost = self._tally("cost_usd", "What calls cost, in US dollars.", served)
         self._attempts = self._tally("attempts", "Upstream calls by result.", ("model", "upstream", "result"))
         self._fallbacks = self._tally("fallbacks", "Calls that moved on.", ("route", "from", "to", "cause"))
+        self._exposures = self._tally("experiment_exposures", "Calls by arm.", ("experiment", "arm"))
+        self.limit_rejections = self._tally("limit_rejections", "What limits refused.", ("limit",))
         self._seconds = self._spread("request_seconds", "First to last byte of a call.", served, _SECONDS)
         self._first_token = self._spread("time_to_first_token_seconds", "Until the first token.", served, _SECONDS)
         self._per_token = self._spread(
             "time_per_output_token_seconds", "Mean between the tokens of a stream.", served, _TOKEN_SECONDS
         )
         self._overhead = self._spread("overhead_seconds", "The gateway's own time.", ("route",), _OWN_SECONDS)
+        self._redis = self._spread("redis_seconds", "Round trips to Redis.", (), _OWN_SECONDS)
         self.reloads = Counter(
             "turnout_config_reloads", "Reloads of the configuration.", ("result",), registry=self.registry
         )
@@ -109,6 +119,11 @@ class Metrics:
         )
         text = "Whether a model is left alone: 0 closed, 1 half-open, 2 open."
         self.registry.register(_Read("breaker_state", text, ("upstream", "model"), breakers))
+        text = "Whether the store of the limits answers: 1, else 0."
+        self.registry.register(_Read("limit_store_up", text, (), lambda: {(): int(store_up())}))
+        self.registry.register(_Read("ledger_queue_depth", "Entries to be written.", (), lambda: {(): queued()}))
+        text = "Entries that were lost because the queue was full."
+        self.registry.register(_Read("ledger_dropped", text, (), lambda: {(): dropped()}, CounterMetricFamily))
 
     def _tally(self, name: str, text: str, labels: tuple[str, ...]) -> Tally:
         return Tally(name, text, labels, self.registry)
@@ -120,6 +135,14 @@ class Metrics:
         """The configuration with this digest is in force."""
         self._info.clear()
         self._info.labels(digest).set(1)
+
+    def limit_rejected(self, limit: str) -> None:
+        """A limit with this label (`key_requests`, ...) has refused a call or a model."""
+        self.limit_rejections.add((limit,))
+
+    def redis_took(self, seconds: float) -> None:
+        """Redis has answered."""
+        self._redis.observe((), seconds)
 
     def observe(self, call: Call, now: float) -> None:
         """Count one finished call."""
@@ -137,6 +160,8 @@ class Metrics:
             self._attempts.add((tried.model, tried.upstream, tried.cause or "ok"))
         if len(call.tried) > 1:
             self._count_fallbacks(call, route)
+        if call.plan is not None and call.plan.split is not None:
+            self._exposures.add((call.plan.split.experiment, call.plan.split.arm))
         if call.answered is not None:
             self._count_tokens(call, route, model)
 
@@ -146,6 +171,8 @@ class Metrics:
         add((route, model, "cached"), usage.cached)
         add((route, model, "completion"), usage.completion)
         add((route, model, "reasoning"), usage.reasoning)
+        if call.cost:
+            self._cost.add((route, model), float(call.cost))
         if call.first_token is not None and call.last_token is not None:
             self._first_token.observe((route, model), call.first_token - call.arrived)
             if usage.completion > 1:
@@ -176,19 +203,27 @@ class _Uncreated:
 
 
 class _Read:
-    """A gauge whose values are read where they are, at each scrape."""
+    """A gauge (or a counter) whose values are read where they are, at each scrape."""
 
-    def __init__(self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Mapping[Any, int]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        read: Callable[[], Mapping[Any, int]],
+        family: type[CounterMetricFamily] | type[GaugeMetricFamily] = GaugeMetricFamily,
+    ) -> None:
         """`read`: the values of `labels` -> value."""
         self._name, self._text, self._labels, self._read = f"turnout_{name}", text, labels, read
+        self._family = family
 
     def describe(self) -> Iterable[Metric]:
         """No values are read at registration."""
-        return [GaugeMetricFamily(self._name, self._text, labels=self._labels)]
+        return [self._family(self._name, self._text, labels=self._labels)]
 
     def collect(self) -> Iterable[Metric]:
         """One sample per combination of labels."""
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        family = self._family(self._name, self._text, labels=self._labels)
         for labels, value in self._read().items():
             family.add_metric(labels, value)
         return [family]

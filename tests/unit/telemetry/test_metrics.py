@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.call import Attempt, Call, Plan, Tried, Usage
+from gateway.call import Attempt, Call, Plan, Split, Tried, Usage
 from gateway.telemetry.metrics import Metrics
 from tests.unit.building import a_call, a_model, a_runtime, an_upstream
 
@@ -32,10 +33,10 @@ def refused(outcome: str = "invalid_request") -> Call:
     return call
 
 
-def answered(*failed: str) -> Call:
+def answered(*failed: str, split: Split | None = None) -> Call:
     """A call that `m0` failed with these causes and `m1` answered."""
     call = a_call(runtime=a_runtime(M0, M1))
-    call.plan = Plan("auto", "default", (Attempt(M0, ""), Attempt(M1, "")))
+    call.plan = Plan("auto", "default", (Attempt(M0, ""), Attempt(M1, "")), split=split)
     call.tried = [*(Tried("m0", "u0", 100.0, cause) for cause in failed), Tried("m1", "u1", 101.0)]
     call.answered, call.outcome = Attempt(M1, ""), "ok"
     call.first_token, call.last_token, call.waited = 102.0, 107.0, 9.5
@@ -127,3 +128,44 @@ def test_a_call_made_again_is_no_fallback(metrics: Metrics) -> None:
     metrics.observe(call, NOW)
     assert total(metrics, "turnout_fallbacks_total") == 0
     assert total(metrics, "turnout_attempts_total", model="m1", result="rate_limit") == 1
+
+
+def test_what_calls_cost_is_added_up_by_the_model_that_answered(metrics: Metrics) -> None:
+    for usd in ("0.25", "0.5"):
+        call = answered("timeout")
+        call.cost = Decimal(usd)
+        metrics.observe(call, NOW)
+    metrics.observe(answered(), NOW)  # has no price
+    assert total(metrics, "turnout_cost_usd_total", route="auto", model="m1") == 0.75
+    assert total(metrics, "turnout_cost_usd_total") == 0.75
+
+
+def test_a_call_with_a_split_is_one_exposure_however_often_it_was_tried(metrics: Metrics) -> None:
+    metrics.observe(answered("timeout", split=Split("trial", "m0", 0.5)), NOW)
+    metrics.observe(answered(), NOW)
+    assert total(metrics, "turnout_experiment_exposures_total", experiment="trial", arm="m0") == 1
+    assert total(metrics, "turnout_experiment_exposures_total") == 1
+
+
+def test_refusals_and_round_trips_are_counted_as_they_happen(metrics: Metrics) -> None:
+    for label in ("key_requests", "key_requests", "team_budget"):
+        metrics.limit_rejected(label)
+    metrics.redis_took(0.0002)
+    assert total(metrics, "turnout_limit_rejections_total", limit="key_requests") == 2
+    assert total(metrics, "turnout_limit_rejections_total") == 3
+    assert total(metrics, "turnout_redis_seconds_sum") == 0.0002
+    assert total(metrics, "turnout_redis_seconds_bucket", le="0.0001") == 0
+    assert total(metrics, "turnout_redis_seconds_bucket", le="0.0002") == 1
+
+
+def test_store_and_ledger_are_read_at_each_scrape() -> None:
+    now = {"up": True, "queued": 0, "dropped": 0}
+    metrics = Metrics(
+        dict, store_up=lambda: bool(now["up"]), queued=lambda: now["queued"], dropped=lambda: now["dropped"]
+    )
+    names = ("turnout_limit_store_up", "turnout_ledger_queue_depth", "turnout_ledger_dropped_total")
+    assert [total(metrics, name) for name in names] == [1, 0, 0]
+    now |= {"up": False, "queued": 7, "dropped": 3}
+    assert [total(metrics, name) for name in names] == [0, 7, 3]
+    types = {f.name: f.type for f in text_string_to_metric_families(metrics.exposition().decode())}
+    assert types["turnout_ledger_dropped"] == "counter"
