@@ -8,13 +8,12 @@ import re
 from tests.architecture.tree import Source, assert_none, imports, sources
 
 STAGES = frozenset({"edge", "auth", "limits", "routing", "upstream", "relay", "accounting", "experiments", "ops"})
-SHARED = frozenset({"call", "errors", "clock", "config"})
+SHARED = frozenset({"call", "errors", "clock", "config", "database"})
 ANYTHING = STAGES | SHARED | {"telemetry", "flow", "wiring", "app", "cli", "serving", "package"}
 
 MAY_IMPORT = {
     **dict.fromkeys(STAGES | {"telemetry"}, SHARED),
-    "package": frozenset[str](),
-    "errors": frozenset[str](),
+    **dict.fromkeys(("package", "errors", "database", "migrations"), frozenset[str]()),
     "clock": frozenset({"errors"}),
     "config": frozenset({"errors", "clock"}),
     "call": SHARED,
