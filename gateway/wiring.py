@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from gateway import clock
 from gateway.accounting.price import cost
 from gateway.accounting.usage import estimated
 from gateway.auth.keyring import Keyring, is_admin
-from gateway.call import ENDPOINTS, Call, Caller
+from gateway.call import ENDPOINTS, Call, Caller, Usage
 from gateway.clock import Tasks
 from gateway.config.crosscheck import BUILT_IN_TASKS
 from gateway.config.runtime import Model, Runtime, Target, Upstream
@@ -24,11 +25,12 @@ from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.render import request_id
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
+from gateway.limits.demand import Sizes, most_completion
 from gateway.limits.unlimited import Unlimited
 from gateway.relay.relay import deliver, hold
 from gateway.routing.conversation import Pins
 from gateway.routing.estimate import estimate_tokens
-from gateway.routing.explain import explain
+from gateway.routing.explain import AtMost, explain
 from gateway.routing.facts import Classify
 from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.routing.tasks.classifier import Classifier, TaskSpec
@@ -79,6 +81,18 @@ def call_of(runtime: Runtime, headers: Mapping[bytes, bytes], caller: Caller, ra
     return call
 
 
+def at_most(sizes: Sizes) -> AtMost:
+    """What a call costs at most by a model's price. By `sizes` where it does not say how long its answer may be."""
+
+    def usd(call: Call, prompt: int, model: Model) -> Decimal | None:
+        if model.price is None or model.price.gpu_second is not None:
+            return None
+        completion = most_completion(call.endpoint, call.body, sizes.tokens(model.name))
+        return cost(model, Usage(prompt, completion))
+
+    return usd
+
+
 class Gateway:
     """Everything that lives as long as the process, and the stages of the configuration in force."""
 
@@ -98,6 +112,7 @@ class Gateway:
         self.metrics = Metrics(self._busy, self._breakers.states)
         self._health = Health(self.tasks.spawn, look_seconds)
         self._pins = Pins()
+        self._sizes = Sizes()
         self._balanced = False
         """Somebody asks for readiness."""
         self._draining = False
@@ -176,6 +191,7 @@ class Gateway:
         if call.answered is not None and call.answered.model.price is not None:
             model = call.answered.model
             call.cost = cost(model, call.usage, clock.now() - call.tried[-1].started, self._beside(model.upstream))
+            self._sizes.learn(call)
 
     def _prompt_tokens(self, call: Call) -> int:
         return self._planner.facts(call).prompt_tokens
@@ -234,7 +250,8 @@ class Gateway:
 
     def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]:
         """The plan for a request body, nothing sent. Raises GatewayError where a call would."""
-        return explain(self._planner, call_of(self.runtime, headers, caller, raw), self._catalog.id_of)
+        call = call_of(self.runtime, headers, caller, raw)
+        return explain(self._planner, call, at_most(self._sizes), self._catalog.id_of)
 
     def drain(self) -> float:
         """From now on not ready. Seconds for which new connections are still wanted: a load balancer that asks for

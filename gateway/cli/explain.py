@@ -14,10 +14,11 @@ from rich.table import Table
 from gateway.call import Caller
 from gateway.config import ConfigError, Runtime, load
 from gateway.errors import GatewayError
+from gateway.limits.demand import Sizes
 from gateway.routing.conversation import Pins
 from gateway.routing.explain import explain as explained
 from gateway.routing.explain import refused
-from gateway.wiring import call_of, planner
+from gateway.wiring import at_most, call_of, planner
 
 
 def explain(
@@ -42,7 +43,7 @@ def explain(
         return 2
     headers = {b"x-task-type": task.encode()} if task else {}
     try:
-        plan = explained(planner(runtime, Pins()), call_of(runtime, headers, Caller(), raw))
+        plan = explained(planner(runtime, Pins()), call_of(runtime, headers, Caller(), raw), at_most(Sizes()))
     except GatewayError as error:
         plan = refused(error)
     if as_json:
@@ -69,14 +70,19 @@ def _show(console: Console, plan: dict[str, Any]) -> None:
     if plan["rules"]:
         console.print(_table("rule", "to", "verdict", "why", rows=[_verdict(rule) for rule in plan["rules"]]))
     rows: list[Sequence[str]] = [
-        (str(n), a["model"], a["upstream"], a["id"], a["reason"]) for n, a in enumerate(plan["attempts"], 1)
+        (str(n), a["model"], a["upstream"], a["id"], _usd(a["usd"]), a["reason"])
+        for n, a in enumerate(plan["attempts"], 1)
     ]
-    rows += [("-", skipped["model"], "", "", skipped["reason"]) for skipped in plan["skipped"]]
-    console.print(_table("attempt", "model", "upstream", "id", "why", rows=rows))
+    rows += [("-", skipped["model"], "", "", "", skipped["reason"]) for skipped in plan["skipped"]]
+    console.print(_table("attempt", "model", "upstream", "id", "USD at most", "why", rows=rows))
 
 
 def _verdict(rule: dict[str, Any]) -> tuple[str, str, str, str]:
     return rule["rule"], rule["to"], "matches" if rule["matched"] else "no", rule["reason"]
+
+
+def _usd(usd: float | None) -> str:
+    return "" if usd is None else f"~{usd:.6f}"
 
 
 def _plain(value: Any) -> str:

@@ -6,13 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.call import Caller
 from gateway.config.base_url import resolve
-from gateway.config.runtime import GatewaySettings, Model, Runtime, Timeouts
+from gateway.config.runtime import GatewaySettings, Model, Price, PricePlan, Runtime, Timeouts
 from gateway.telemetry.logs import Writer, logger
 from gateway.upstream.pool import PoolLimits
 from gateway.wiring import Gateway
@@ -289,3 +291,36 @@ async def test_all_connections_are_taken(upstream: Upstream, start: Start) -> No
     assert (second.error.code, second.error.status) == ("gateway_overloaded", 503)
     first.leave()
     await running
+
+
+# -- money
+
+
+PRICES: dict[str, tuple[Price | None, float | None]] = {
+    "by tokens": (Price(input=Decimal(1), output=Decimal(10)), 0.005),
+    "by a plan": (Price(plan=PricePlan(Decimal(30), "month", 3_000_000)), 0.005),
+    "by time": (Price(gpu_second=Decimal(1)), None),
+    "none": (None, None),
+}
+
+
+@pytest.mark.parametrize(("price", "usd"), PRICES.values(), ids=PRICES)
+async def test_the_plan_tells_what_the_call_costs_at_most(start: Start, price: Price | None, usd: float | None) -> None:
+    gateway = start(a_runtime(a_model(price=price)))
+    body = asking(max_tokens=500)
+    told = gateway.explain({}, Caller(), json.dumps(body).encode())["attempts"][0]
+    assert told["usd"] == (usd if usd is None else pytest.approx(usd, rel=0.05))
+    assert told["estimated"] is True
+
+
+async def test_without_max_tokens_the_usual_answer_counts(upstream: Upstream, start: Start) -> None:
+    gateway = start(a_runtime(model_at(upstream, price=Price(output=Decimal(100)))))
+    body = json.dumps(asking()).encode()
+    before = gateway.explain({}, Caller(), body)["attempts"][0]["usd"]
+    usage = {"prompt_tokens": 3, "completion_tokens": 20, "total_tokens": 23}
+    upstream.script(
+        Reply(json.dumps({"choices": [{"index": 0, "message": {"content": "hi"}}], "usage": usage}).encode())
+    )
+    await MemoryExchange(gateway, body).run()
+    assert (before, gateway.explain({}, Caller(), body)["attempts"][0]["usd"]) == (0.0512, 0.002)
+    assert b'turnout_cost_usd_total{model="m0",route="auto"} 0.002' in gateway.exposition()[1]

@@ -16,7 +16,7 @@ CONFIG = """
 version: 1
 upstreams: {up: {base_url: "http://127.0.0.1:9", api_key: k}}
 models:
-  fast: {upstream: up, model: kimi-k2.5}
+  fast: {upstream: up, model: kimi-k2.5, price: {input: 2, output: 8}}
   quality: {upstream: up, model: kimi-k2.5-ft}
 routes:
   auto:
@@ -65,6 +65,16 @@ def test_a_file_as_json(config: Path, tmp_path: Path) -> None:
     told = json.loads(text)
     assert (code, told["rule"], told["facts"]["stream"]) == (0, "default", True)
     assert [a["model"] for a in told["attempts"]] == ["fast", "quality"]
+
+
+def test_the_cost_at_most_is_told_where_the_price_is_by_tokens(config: Path, tmp_path: Path) -> None:
+    body = tmp_path / "body.json"
+    asked = {"model": "auto", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1000, "n": 2}
+    body.write_text(json.dumps(asked))
+    told = json.loads(run(config, request=body, as_json=True)[1])
+    usd = (told["facts"]["prompt_tokens"] * 2 + 2 * 1000 * 8) / 1e6
+    assert [(a["usd"], a["estimated"]) for a in told["attempts"]] == [(round(usd, 6), True), (None, True)]
+    assert f"~{usd:.6f}" in run(config, request=body)[1]
 
 
 @pytest.mark.parametrize(
