@@ -144,8 +144,8 @@ class Tried:
     upstream: str
     started: float
     cause: str = ""
-    """Why it failed (`errors.CAUSES`), `abandoned` by its caller, `broken_off` after
-    its commit; empty: it answered."""
+    """Why it failed (`errors.CAUSES`), `abandoned` by its caller; after its commit `broken_off`, or `idle` for too
+    long; empty: it answered."""
     detail: str = ""
     status: int | None = None
 
@@ -229,6 +229,10 @@ class Call:
     def deadline(self) -> float:
         """When the whole call has to be over."""
         return self.arrived + self.runtime.gateway.timeouts.total
+
+    def prefix(self, model: str) -> str:
+        """The route in front of a model, for messages; a model that the caller named is its own route."""
+        return f"route {self.plan.route}: " if self.plan is not None and self.plan.route != model else ""
 
 
 class Incoming(Protocol):

@@ -166,26 +166,40 @@ class Cause:
     """The upstream's own fault: counts against its health."""
     shown: bool
     """The upstream's own status and JSON error are passed on."""
+    words: str
+    """For people, after the upstream's status."""
 
 
 CAUSES: Mapping[str, Cause] = MappingProxyType(
     {
-        "connect": Cause("upstream_unavailable", "yes", fault=True, shown=False),
-        "limit": Cause("rate_limit_exceeded", "yes", fault=False, shown=False),
-        "pool": Cause("gateway_overloaded", "yes", fault=False, shown=False),
-        "timeout": Cause("upstream_timeout", "yes", fault=True, shown=False),
-        "cut": Cause("upstream_bad_response", "yes", fault=True, shown=False),
-        "bad_response": Cause("upstream_bad_response", "yes", fault=True, shown=False),
-        "embedded": Cause("upstream_bad_response", "yes", fault=True, shown=True),
-        "server_error": Cause("upstream_unavailable", "yes", fault=True, shown=False),
-        "overloaded": Cause("upstream_overloaded", "yes", fault=True, shown=False),
-        "auth": Cause("upstream_auth", "yes", fault=True, shown=False),
-        "quota": Cause("upstream_quota", "yes", fault=True, shown=False),
-        "rate_limit": Cause("upstream_rate_limited", "yes", fault=False, shown=True),
-        "unknown_model": Cause("upstream_unknown_model", "yes", fault=False, shown=True),
-        "context_overflow": Cause("context_length_exceeded", "larger", fault=False, shown=True),
-        "content_blocked": Cause("content_blocked", "no", fault=False, shown=True),
-        "bad_parameters": Cause("invalid_request", "no", fault=False, shown=True),
+        "connect": Cause("upstream_unavailable", "yes", fault=True, shown=False, words="no connection to it"),
+        "limit": Cause(
+            "rate_limit_exceeded", "yes", fault=False, shown=False, words="a limit of this model is reached"
+        ),
+        "pool": Cause("gateway_overloaded", "yes", fault=False, shown=False, words="all connections to it are taken"),
+        "timeout": Cause("upstream_timeout", "yes", fault=True, shown=False, words="it did not answer in time"),
+        "cut": Cause("upstream_bad_response", "yes", fault=True, shown=False, words="the connection broke off"),
+        "bad_response": Cause(
+            "upstream_bad_response", "yes", fault=True, shown=False, words="its answer cannot be used"
+        ),
+        "embedded": Cause("upstream_bad_response", "yes", fault=True, shown=True, words="an error inside a 200 answer"),
+        "server_error": Cause("upstream_unavailable", "yes", fault=True, shown=False, words="a failure of its own"),
+        "overloaded": Cause(
+            "upstream_overloaded", "yes", fault=True, shown=False, words="it is loading or has no room"
+        ),
+        "auth": Cause("upstream_auth", "yes", fault=True, shown=False, words="it refused the gateway's own key"),
+        "quota": Cause(
+            "upstream_quota", "yes", fault=True, shown=False, words="the gateway's account there has no credit left"
+        ),
+        "rate_limit": Cause("upstream_rate_limited", "yes", fault=False, shown=True, words="it limits the gateway"),
+        "unknown_model": Cause(
+            "upstream_unknown_model", "yes", fault=False, shown=True, words="it does not know the configured model id"
+        ),
+        "context_overflow": Cause(
+            "context_length_exceeded", "larger", fault=False, shown=True, words="the prompt does not fit the model"
+        ),
+        "content_blocked": Cause("content_blocked", "no", fault=False, shown=True, words="it refused the content"),
+        "bad_parameters": Cause("invalid_request", "no", fault=False, shown=True, words="it refused the request"),
     }
 )
 

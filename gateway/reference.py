@@ -29,7 +29,8 @@ CAUSES_INTRODUCTION = """\
 
 One upstream call that fails has one of these causes. "Next attempt" says whether the next model of the plan is tried;
 "fault" whether it counts against the upstream's health; "passed on" whether the caller gets the upstream's own JSON
-error and 4xx status if no attempt is left (otherwise: the text and status of the code).
+error and 4xx status if no attempt is left (otherwise: the text and status of the code). A message names the route, each
+model and upstream that was tried, the upstream's status and, in words, the cause.
 """
 TABLE_INTRODUCTION = """\
 ## How an upstream's refusal is read
@@ -50,7 +51,7 @@ def page() -> str:
         ),
         (
             CAUSES_INTRODUCTION,
-            ("cause", "code", "next attempt", "fault", "passed on"),
+            ("cause", "in words", "code", "next attempt", "fault", "passed on"),
             [_cause(*item) for item in CAUSES.items()],
         ),
         (TABLE_INTRODUCTION, ("status", "codes", "words", "cause"), [_row(row) for row in TABLE]),
@@ -65,7 +66,7 @@ def _error(code: str, kind: ErrorKind) -> tuple[str, ...]:
 
 def _cause(name: str, cause: Cause) -> tuple[str, ...]:
     follows = {"yes": "yes", "no": "no", "larger": "with a larger context"}[cause.next]
-    return f"`{name}`", f"`{cause.code}`", follows, _yes(cause.fault), _yes(cause.shown)
+    return f"`{name}`", cause.words, f"`{cause.code}`", follows, _yes(cause.fault), _yes(cause.shown)
 
 
 def _row(row: Row) -> tuple[str, ...]:

@@ -34,20 +34,45 @@ async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
         call.waited += clock.now() - asked
 
 
-class Whole:
+class _Committed:
+    """What is the same for both: how an answer ends that has broken off after its commit."""
+
+    def __init__(self, call: Call, attempt: Attempt, response: Incoming) -> None:
+        self._call = call
+        self._attempt = attempt
+        self._response = response
+        self.over = False
+        self.failure: GatewayError | None = None
+
+    def _broke(self, failure: UpstreamFailure) -> None:
+        call, model, cause = self._call, self._attempt.model, "broken_off"
+        if failure.cause == "timeout":
+            failure, cause = _late(call)
+        for committed in call.tried[-1:]:
+            committed.cause, committed.detail = cause, failure.detail
+        self.failure = failure.as_error(f"{call.prefix(model.name)}{model.name} via {model.upstream.name}")
+        self.over = True
+
+
+def _late(call: Call) -> tuple[UpstreamFailure, str]:
+    """Which limit of our own has passed, and what that makes of the attempt."""
+    limits = call.runtime.gateway.timeouts
+    if clock.now() >= call.deadline or not call.body.stream:
+        return UpstreamFailure("timeout", f"not over within {limits.total:.6g} s (timeouts.total)"), "broken_off"
+    return UpstreamFailure("timeout", f"no event for {limits.idle:.6g} s (timeouts.idle)"), "idle"
+
+
+class Whole(_Committed):
     """A plain answer: all of it is read and judged before any of it goes out, so that another attempt may still follow.
 
     One that outgrows the cap commits then and passes unjudged.
     """
 
-    def __init__(self, call: Call, response: Incoming, begun: bytes = b"") -> None:
-        self._call = call
-        self._response = response
+    def __init__(self, call: Call, attempt: Attempt, response: Incoming, begun: bytes = b"") -> None:
+        super().__init__(call, attempt, response)
         self._held = [begun]
         self.content_type = response.headers.get(b"content-type", b"application/json")
         self.length: int | None = None
-        self.over = False
-        self.failure: GatewayError | None = None
 
     async def commit(self) -> None:
         """Read until there is nothing left to decide. Raises UpstreamFailure."""
@@ -73,7 +98,8 @@ class Whole:
         try:
             piece = await _read(self._call, self._response, self._call.deadline)
         except UpstreamFailure as failure:
-            self.failure, piece = failure.as_error("the answer broke off"), b""
+            self._broke(failure)
+            return b""
         self.over = not piece
         return piece
 
@@ -81,26 +107,21 @@ class Whole:
         self._response.close()
 
 
-class Stream:
+class Stream(_Committed):
     """A streamed answer. Commits at the first content, reasoning, tool-call delta or finish_reason."""
 
     content_type = b"text/event-stream; charset=utf-8"
     length: int | None = None
 
     def __init__(self, call: Call, attempt: Attempt, response: Incoming, first_event: float) -> None:
-        self._call = call
-        self._response = response
+        super().__init__(call, attempt, response)
         self._first_event = first_event
         """Deadline of the commit: neither comments nor role chunks move it."""
-        self._upstream = attempt.model.upstream
-        self._where = f"{attempt.model.name} via {attempt.model.upstream.name}"
         self._hidden = frozenset() if call.body.usage_wanted else _USAGE
         self._framer = Framer(CAP)
         self._held: list[bytes] = []
         self._committed = False
         self._finished: set[int] = set()
-        self.over = False
-        self.failure: GatewayError | None = None
 
     async def commit(self) -> None:
         """Hold what comes until it commits. Raises UpstreamFailure: nothing was sent, another attempt may follow."""
@@ -133,7 +154,7 @@ class Stream:
             raise UpstreamFailure("bad_response", "a web page instead of a stream")
         if start != b"{":
             return data
-        whole = Whole(self._call, self._response, data)
+        whole = Whole(self._call, self._attempt, self._response, data)
         await whole.commit()
         if not whole.over:
             raise UpstreamFailure("bad_response", "a whole answer of unreasonable size instead of a stream")
@@ -176,7 +197,7 @@ class Stream:
     def _pass(self, event: bytes) -> bytes:
         seen = events.read(event)
         if seen.error is not None:
-            said = self._upstream.redacted(data_of(event) or b"")
+            said = self._attempt.model.upstream.redacted(data_of(event) or b"")
             return self._break_off(UpstreamFailure("embedded", "an error in the stream", body=said))
         if seen.done:
             if not self._committed:
@@ -215,8 +236,7 @@ class Stream:
         """Before the commit point the attempt fails; after it the caller gets one error event."""
         if not self._committed:
             raise failure
-        self.over = True
-        self.failure = failure.as_error(self._where)
+        self._broke(failure)
         return b""
 
 

@@ -17,7 +17,7 @@ async def hold(call: Call, attempt: Attempt, response: Incoming, first_event: fl
         stream = Stream(call, attempt, response, first_event)
         await stream.commit()
         return stream
-    whole = Whole(call, response)
+    whole = Whole(call, attempt, response)
     await whole.commit()
     return whole
 
@@ -34,8 +34,6 @@ async def deliver(call: Call, answer: Answer, exchange: Exchange, close: Callabl
             await exchange.write(piece)
         piece = await answer.next()
     if answer.failure is not None:
-        for committed in call.tried[-1:]:
-            committed.cause = "broken_off"
         if piece:
             await exchange.write(piece)
         raise answer.failure

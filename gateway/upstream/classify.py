@@ -120,7 +120,7 @@ def refusal(status: int, headers: Mapping[bytes, bytes], body: bytes) -> Upstrea
     cause = _cause(status, said)
     return UpstreamFailure(
         cause,
-        f"HTTP {status}{_code_of(said)}",
+        f"HTTP {status}{_code_of(said)}: {CAUSES[cause].words}",
         status=status,
         retry_after=retry_after(headers),
         body=_public(body, said, cause) if status < 500 else None,
@@ -133,7 +133,8 @@ def embedded(failure: UpstreamFailure) -> UpstreamFailure:
     said = _read(body)
     status = int(said.code) if re.fullmatch("[45][0-9][0-9]", said.code) else None
     cause = _cause(status or 0, said)
-    detail = f"an error inside a 200 answer{f': HTTP {status}' if status else _code_of(said)}"
+    named = f" (HTTP {status})" if status else _code_of(said)
+    detail = f"an error inside a 200 answer{named}: {CAUSES[cause].words}"
     return UpstreamFailure(cause, detail, status=status, body=_public(body, said, cause))
 
 

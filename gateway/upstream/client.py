@@ -7,8 +7,9 @@ behind the same method. Small control-plane requests (model lists, health) use `
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -24,7 +25,7 @@ from gateway.clock import Tasks
 from gateway.config.runtime import Target
 from gateway.errors import UpstreamFailure
 from gateway.upstream.coding import Decoder
-from gateway.upstream.pool import PoolLimits
+from gateway.upstream.pool import PoolLimits, why
 
 _MAX_SMALL = 4 << 20
 """Bytes of an answer to `fetch`."""
@@ -69,9 +70,19 @@ FAILURES: Mapping[type[Exception], tuple[str, str]] = MappingProxyType(
 
 
 def failure_of(error: Exception) -> UpstreamFailure:
-    """Our failure for one of the library's exceptions."""
+    """Our failure for one of the library's exceptions; what the system said, where it lies behind it."""
     cause, detail = next(FAILURES[c] for c in type(error).__mro__ if c in FAILURES)
+    if isinstance(error, httpx2.ConnectError):
+        detail = next((why(e) for e in _behind(error) if isinstance(e, ssl.SSLError | OSError) and e.errno), detail)
+    elif isinstance(error, httpx2.ProxyError) and (status := re.match(r"[1-5]\d\d\b", str(error))):
+        detail = f"{detail} (HTTP {status[0]})"
     return UpstreamFailure(cause, detail)
+
+
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class ProxiedClient:
@@ -103,7 +114,7 @@ class ProxiedClient:
             outgoing.extensions["trace"] = partial(_note_connection, made)
         self.busy += 1
         try:
-            async with _translated(), asyncio.timeout(remaining):
+            async with _translated(connect=connect), asyncio.timeout(remaining):
                 return _Proxied(await client.send(outgoing, stream=True), self._over)
         except BaseException:
             self._left()
@@ -166,12 +177,14 @@ class _Proxied:
 
 
 @asynccontextmanager
-async def _translated(late: str = "no answer in time") -> AsyncIterator[None]:
-    """The library's exceptions as ours."""
+async def _translated(late: str = "no answer in time", connect: float = 0.0) -> AsyncIterator[None]:
+    """The library's exceptions as ours. `connect`: the seconds that a connection was given."""
     try:
         yield
     except TimeoutError:
         raise UpstreamFailure("timeout", late) from None
+    except httpx2.ConnectTimeout:
+        raise UpstreamFailure("connect", f"no connection within {connect:.3g} s") from None
     except tuple(FAILURES) as error:
         raise failure_of(error) from None
 
@@ -207,7 +220,7 @@ async def fetch(
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     tls = ssl.create_default_context() if url.startswith("https:") else None
     async with (
-        _translated(),
+        _translated(f"no answer within {seconds:.3g} s"),
         asyncio.timeout(seconds),
         _client(proxy, tls, timeout=None) as client,
         client.stream("GET", url, headers=headers) as response,

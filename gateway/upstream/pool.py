@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import socket
 import ssl
 from collections import deque
@@ -127,8 +128,9 @@ class Pool:
         connection = Connection(self._deadlines, self._release)
         self._open.add(connection)
         loop = asyncio.get_running_loop()
+        seconds = max(0.0, min(connect, deadline - clock.now()))
         try:
-            async with asyncio.timeout(max(0.0, min(connect, deadline - clock.now()))):
+            async with asyncio.timeout(seconds):
                 await loop.create_connection(
                     lambda: connection,
                     self._target.host,
@@ -140,7 +142,7 @@ class Pool:
         except BaseException as error:
             connection.gone()
             if isinstance(error, TimeoutError):
-                raise UpstreamFailure("connect", "no connection in time") from None
+                raise UpstreamFailure("connect", f"no connection within {seconds:.3g} s") from None
             if isinstance(error, OSError | UnicodeError):
                 raise _failure(error) from None
             raise
@@ -188,19 +190,20 @@ class Pool:
 def _failure(error: OSError | UnicodeError) -> UpstreamFailure:
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return UpstreamFailure("pool", "the gateway has no file descriptor left")  # no fault of the upstream
-    return UpstreamFailure("connect", _why(error))
+    return UpstreamFailure("connect", why(error))
 
 
-def _why(error: OSError | UnicodeError) -> str:
+def why(error: OSError | UnicodeError) -> str:
     """The reason without the address: `str(error)` would name internal hosts."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message.partition(", ")[0]  # after the comma comes the host
-        return f"the TLS certificate was refused ({reason})"
+        return f"TLS certificate not trusted ({reason})"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({(error.reason or 'handshake').replace('_', ' ').lower()})"
     if isinstance(error, socket.gaierror | UnicodeError):
         return "the host name is not known"
-    return os.strerror(error.errno) if error.errno else "no connection"
+    number = error.errno or next(map(int, re.findall(r"\[Errno (\d+)\]", str(error))), 0)  # of several addresses
+    return os.strerror(number).lower() if number else "no connection"
 
 
 class Pools:

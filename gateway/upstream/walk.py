@@ -89,9 +89,10 @@ class Walker:
         except asyncio.CancelledError:
             tried.cause = "abandoned"
             raise
-        except UpstreamFailure as failure:
+        except UpstreamFailure as failed:
+            failure = _late(call) if failed.cause == "timeout" and failed.status is None else failed
             tried.cause, tried.detail, tried.status = failure.cause, failure.detail, failure.status
-            raise
+            raise failure from None
 
     async def _call(self, call: Call, attempt: Attempt, hold: Hold, door: Door) -> Answer:
         timeouts = call.runtime.gateway.timeouts
@@ -118,6 +119,14 @@ class Walker:
             raise
 
 
+def _late(call: Call) -> UpstreamFailure:
+    """A limit of our own has passed: which."""
+    limits, over = call.runtime.gateway.timeouts, clock.now() >= call.deadline
+    if over or not call.body.stream:
+        return UpstreamFailure("timeout", f"no answer within {limits.total:.6g} s (timeouts.total)")
+    return UpstreamFailure("timeout", f"no first event within {limits.first_event:.6g} s (timeouts.first_event)")
+
+
 async def _body(response: Incoming, deadline: float) -> bytes:
     """An error's body; what cannot be read of it is left out."""
     body = b""
@@ -142,9 +151,7 @@ def _verdict(call: Call, failed: Sequence[Failed]) -> GatewayError:
     where = f"{last.model} via {last.upstream}"
     if others:
         where = "; ".join(f"{t.model} via {t.upstream}: {t.detail}" for t in others) + f"; then {where}"
-    if call.plan is not None and call.plan.route != last.model:
-        where = f"route {call.plan.route}: {where}"
-    error = failed[-1].failure.as_error(where)
+    error = failed[-1].failure.as_error(call.prefix(last.model) + where)
     if error.retry_after is not None:
         error.retry_after = min(f.failure.retry_after for f in failed if f.failure.retry_after is not None)
     return error

@@ -26,7 +26,7 @@ class Transport(asyncio.Transport):
         self.written = bytearray()
         self.reading = True
         self._protocol = protocol
-        self._closing = False
+        self._closing = self._ended = False
         protocol.connection_made(self)
 
     def receive(self, data: bytes) -> None:
@@ -39,7 +39,15 @@ class Transport(asyncio.Transport):
         if not self._closing and not self._protocol.eof_received():
             self.close()
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self._ended = True
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._ended:
+            raise RuntimeError("Cannot call write() after write_eof()")
         if not self._closing:
             self.written += data
 

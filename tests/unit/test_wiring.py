@@ -275,7 +275,7 @@ async def test_nobody_listens(start: Start) -> None:
         exchange = MemoryExchange(gateway, asking())
         await exchange.run()
         assert exchange.error is not None
-        assert exchange.error.message == "route auto: m0 via u-m0: Connection refused"
+        assert exchange.error.message == "route auto: m0 via u-m0: connection refused"
         assert in_flight(gateway) == {"u-m0": 0.0}
 
 

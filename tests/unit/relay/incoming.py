@@ -16,6 +16,7 @@ from tests.unit.building import a_call, a_model, a_runtime
 PLAIN = b'{"model":"auto","messages":[]}'
 STREAM = b'{"model":"auto","messages":[],"stream":true}'
 WITH_USAGE = b'{"model":"auto","messages":[],"stream":true,"stream_options":{"include_usage":true}}'
+ATTEMPT = Attempt(a_model(), "test")
 LATER = 60.0
 """Seconds from now that no test ever waits for."""
 

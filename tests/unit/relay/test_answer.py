@@ -10,7 +10,7 @@ from gateway import clock
 from gateway.errors import UpstreamFailure
 from gateway.relay.answer import CAP, Stream, Whole
 from tests.fakes import DONE, answer, chunk, completion
-from tests.unit.relay.incoming import LATER, PLAIN, STREAM, WITH_USAGE, Pieces, asked, held, relay, relayed
+from tests.unit.relay.incoming import ATTEMPT, LATER, PLAIN, STREAM, WITH_USAGE, Pieces, asked, held, relay, relayed
 
 ROLE, HI, STOP = chunk("", "assistant"), chunk("Hi"), chunk(finish="stop")
 BROKEN = UpstreamFailure("cut", "the connection broke")
@@ -71,7 +71,7 @@ async def test_an_upstream_that_never_pauses_is_late_as_well() -> None:
     assert failure.value.cause == "timeout"
     call = asked(total=0.0)
     with pytest.raises(UpstreamFailure) as failure:
-        await Whole(call, Pieces([completion("x")])).commit()
+        await Whole(call, ATTEMPT, Pieces([completion("x")])).commit()
     assert failure.value.cause == "timeout"
 
 

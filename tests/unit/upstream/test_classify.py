@@ -94,11 +94,16 @@ def test_an_overflow_gets_the_code_that_clients_know_and_keeps_its_words() -> No
 
 
 def test_the_detail_names_status_and_code() -> None:
-    assert refusal(429, HEADERS, openai("x", '"rate_limit_exceeded"')).detail == "HTTP 429 (rate_limit_exceeded)"
-    assert refusal(400, HEADERS, openai("x", "400", "")).detail == "HTTP 400"
-    assert refusal(400, HEADERS, openai("x", '"a b <html>"')).detail == "HTTP 400"
-    assert classified(0, openai("x", "402")).detail == "an error inside a 200 answer: HTTP 402"
-    assert classified(0, openai("x", '"overloaded_error"')).detail == "an error inside a 200 answer (overloaded_error)"
+    assert (
+        refusal(429, HEADERS, openai("x", '"rate_limit_exceeded"')).detail
+        == "HTTP 429 (rate_limit_exceeded): it limits the gateway"
+    )
+    assert refusal(400, HEADERS, openai("x", "400", "")).detail == "HTTP 400: it refused the request"
+    assert refusal(400, HEADERS, openai("x", '"a b <html>"')).detail == "HTTP 400: it refused the request"
+    inside = "an error inside a 200 answer"
+    assert classified(0, openai("x", "402")).detail == f"{inside} (HTTP 402): {CAUSES['quota'].words}"
+    coded = classified(0, openai("x", '"overloaded_error"'))
+    assert coded.detail == f"{inside} (overloaded_error): it is loading or has no room"
 
 
 def test_the_status_of_an_embedded_error_is_its_code() -> None:

@@ -67,7 +67,7 @@ async def test_an_engine_that_could_not_answer(upstream: Upstream, health: Step,
 async def test_nobody_at_the_port() -> None:
     with refusing_port() as port:
         why = await Health().why_not(a_local_model(resolve(f"http://127.0.0.1:{port}")))
-        assert why == "its engine does not answer (cannot connect)"
+        assert why == "its engine does not answer (connection refused)"
 
 
 async def test_one_usable_replica_is_enough(upstream: Upstream) -> None:
