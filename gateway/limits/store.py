@@ -1,6 +1,7 @@
 """What the limiter asks of the place where limits are kept; `memory.py` and `redis.py` are two such places.
 
-A call's demands are taken all together or not at all, and each take is settled exactly once by its name.
+A call's demands are taken all together or not at all, and each is settled exactly once by its lease and key. A lease
+may take several times, never twice from one key.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Rate:
 
     key: str
     capacity: int
-    """Units of one period."""
+    """Units of one period, at least 1."""
     cost: int
     """Units wanted now; more than `capacity` can never be had."""
 
@@ -42,7 +43,8 @@ class Purse:
     capacity: int
     cost: int
     floor: int
-    """What is known to be spent (from the ledger): counts where the store knows less, as after a loss."""
+    """What is known to be spent (from the ledger): where a new purse begins, and what counts wherever the store knows
+    less, as after a loss."""
     seconds: int
     """How long the store has to keep it."""
 
@@ -55,9 +57,9 @@ class Taken:
     """The answer to a take."""
 
     refused: int | None
-    """Position of the first demand that cannot be met; None: all are reserved."""
+    """Position of the demand that has to be waited for longest, the first of several; None: all are reserved."""
     wait: float
-    """Seconds until the refused one could be met; 0 where nobody knows (slots, purses), inf: never."""
+    """Seconds until it could be met; 0 where nobody knows (slots, purses), inf: never."""
     left: tuple[int, ...]
     """For each demand what is left after this answer: units, slots, nano-dollars."""
     reserved: tuple[int, ...] = ()
@@ -84,7 +86,8 @@ class Store(Protocol):
 
     def settle(self, lease: str, settled: Sequence[Settled]) -> None:
         """Give back what was reserved and not used, charge what was used beyond it, free the slots. Sent, not waited
-        for. Settling the same lease twice frees its slots once."""
+        for. Settling the same lease twice frees its slots once. What was taken from a purse no longer counts as
+        reserved, whatever `reserved` says."""
 
     def renew(self, leases: Iterable[tuple[str, Sequence[Demand]]]) -> None:
         """These calls are still running: their slots and reservations in purses stay for another lease time."""
