@@ -76,6 +76,6 @@ def create(
         if at_end is not None:
             at_end()
 
-    web = FastAPI(title="Turnout", lifespan=lifespan, openapi_url="/openapi.json", docs_url=None, redoc_url=None)
+    web = FastAPI(title="Turnout", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     mount(web, gateway)
     return Application(gateway, web)

@@ -53,8 +53,8 @@ def mount(web: FastAPI, gateway: Served) -> None:
         _route(web, gateway, prefix)
     _health(web, gateway)
     _metrics(web, gateway)
+    _document(web, gateway)
     _errors(web, gateway)
-    describe(web)
 
 
 def _headers(request: Request) -> Mapping[bytes, bytes]:
@@ -139,6 +139,16 @@ def _metrics(web: FastAPI, gateway: Served) -> None:
             raise GatewayError("invalid_api_key", "/metrics needs the admin key (gateway.metrics, gateway.admin_key).")
         content_type, text = gateway.exposition()
         return Response(text, media_type=content_type)
+
+
+def _document(web: FastAPI, gateway: Served) -> None:
+    describe(web)
+
+    @web.get("/openapi.json", include_in_schema=False)
+    async def document(request: Request) -> JSONResponse:
+        if not gateway.is_admin(_headers(request)):
+            _caller(request, gateway)  # whoever has no key need not learn what runs here
+        return JSONResponse(web.openapi())
 
 
 def _errors(web: FastAPI, gateway: Served) -> None:

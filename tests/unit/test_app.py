@@ -107,3 +107,13 @@ async def test_options_reach_the_gateway(upstream: Upstream) -> None:
         for _ in range(2):
             await gw.chat()
     assert upstream.connections.total == 2
+
+
+async def test_the_document_is_for_callers_with_a_key_where_there_are_keys(
+    upstream: Upstream, gateway: StartGateway
+) -> None:
+    keys = [{"name": "ci", "key": "sk-known"}]
+    gw = await gateway(config_for(upstream, keys=keys, gateway={"admin_key": "sk-admin"}))
+    assert (await gw.fetch("/openapi.json")).status == 401
+    for key in ("sk-known", "sk-admin"):
+        assert (await gw.fetch("/openapi.json", headers={"authorization": f"Bearer {key}"})).status == 200

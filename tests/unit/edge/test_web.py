@@ -62,7 +62,7 @@ def stand(**settings: Any) -> Stand:
 class Pages:
     def __init__(self, gateway: Stand) -> None:
         self.gateway = gateway
-        web = FastAPI(docs_url=None, redoc_url=None)
+        web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
         mount(web, gateway)
         transport = httpx2.ASGITransport(web, raise_app_exceptions=False)
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://t")
@@ -130,6 +130,13 @@ async def test_who_may_read_the_metrics(settings: dict[str, Any], key: str, stat
         answer = await pages.get("/metrics", key=key)
     assert answer.status_code == status
     assert (answer.content == b"turnout_up 1\n") is (status == 200)
+
+
+@pytest.mark.parametrize(("key", "status"), [("", 401), ("bad", 401), ("good", 200), ("admin", 200)])
+async def test_who_may_read_the_document(pages: Pages, key: str, status: int) -> None:
+    answer = await pages.get("/openapi.json", key=key)
+    assert answer.status_code == status
+    assert ("paths" in answer.json()) is (status == 200)
 
 
 async def test_a_fault_is_an_error_of_the_same_shape(pages: Pages) -> None:
