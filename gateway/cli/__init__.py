@@ -121,12 +121,14 @@ def explain(
     prompt: Annotated[str | None, typer.Option(help="A user message, instead of a file.")] = None,
     task: Annotated[str | None, typer.Option(help="With --prompt: the task type, as X-Task-Type.")] = None,
     model: Annotated[str | None, typer.Option(help="With --prompt: the name a client would send.")] = None,
+    key: Annotated[str | None, typer.Option(help="The name of a key of the file: as if it had asked.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="A request header, 'Name: value'; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """The plan for a request, and why. Nothing is sent."""
     from gateway.cli.explain import explain as run
 
-    raise typer.Exit(run(config, request, prompt, task, model, as_json))
+    raise typer.Exit(run(config, request, prompt, task, model, as_json, key=key, headers=header or ()))
 
 
 @app.command()

@@ -11,8 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from gateway.auth.keyring import Keyring
 from gateway.call import Caller
 from gateway.config import ConfigError, Runtime, load
+from gateway.edge.line import headers_of
 from gateway.errors import GatewayError
 from gateway.limits.demand import Sizes
 from gateway.routing.conversation import Pins
@@ -29,21 +31,24 @@ def explain(
     model: str | None,
     as_json: bool,
     console: Console | None = None,
+    *,
+    key: str | None = None,
+    headers: Sequence[str] = (),
 ) -> int:
     """Print the plan; 0, 1 where the request would be refused, 2 for wrong use."""
     console = console or Console(highlight=False)
-    if (request is None) == (prompt is None):
-        print("turnout explain: give either --request or --prompt", file=sys.stderr)
-        return 2
     try:
+        if (request is None) == (prompt is None):
+            raise _WrongUse("give either --request or --prompt")
         runtime = load(config)
         raw = request.read_bytes() if request is not None else _body(runtime, prompt or "", model)
-    except (ConfigError, OSError) as error:
+        caller = Caller() if key is None else _caller(runtime, key)
+        sent = headers_of([*map(_header, headers), *([(b"x-task-type", task.encode())] if task else [])])
+    except (ConfigError, OSError, _WrongUse) as error:
         print(f"turnout explain: {error}", file=sys.stderr)
         return 2
-    headers = {b"x-task-type": task.encode()} if task else {}
     try:
-        plan = explained(planner(runtime, Pins()), call_of(runtime, headers, Caller(), raw), at_most(Sizes()))
+        plan = explained(planner(runtime, Pins()), call_of(runtime, sent, caller, raw), at_most(Sizes()))
     except GatewayError as error:
         plan = refused(error)
     if as_json:
@@ -53,6 +58,26 @@ def explain(
     else:
         _show(console, plan)
     return 1 if "error" in plan else 0
+
+
+class _WrongUse(Exception):
+    """Options that do not fit."""
+
+
+def _caller(runtime: Runtime, name: str) -> Caller:
+    """Whoever has the key of that name, found as its key would be."""
+    secret = next((key.key for key in runtime.keys if key.name == name), None)
+    if secret is None:
+        names = ", ".join(key.name for key in runtime.keys) or "none"
+        raise _WrongUse(f"the file has no usable key '{name}'; it has: {names}")
+    return Keyring(runtime).identify({b"x-api-key": secret.encode()})
+
+
+def _header(line: str) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(":")
+    if not colon or not name.strip():
+        raise _WrongUse(f"--header takes 'Name: value', not '{line}'")
+    return name.strip().lower().encode(), value.strip().encode()
 
 
 def _body(runtime: Runtime, prompt: str, model: str | None) -> bytes:

@@ -69,6 +69,7 @@ def test_the_shown_explain_commands_are_the_tested_ones() -> None:
     assert commands == [
         ["turnout", "explain", "--prompt", "explain this refactoring"],
         ["turnout", "explain", "--prompt", "go on", "--task", "debug"],
+        ["turnout", "explain", "--prompt", "go on", "--key", "ci", "--header", "X-Env: dev"],
     ]
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from gateway.cli import app
 from gateway.cli.explain import explain
 
 CONFIG = """
@@ -25,6 +27,17 @@ routes:
       - {name: words, when: {keywords: [迁移]}, to: quality}
     default: fast
     fallback: [quality]
+"""
+RULES_ON_CALLERS = """
+keys:
+  - {name: ci, key: secret-of-ci, team: platform, models: [auto]}
+  - {name: unset, key: "${NOT_SET:-}"}
+routes:
+  auto:
+    rules:
+      - {name: team, when: {team: platform}, to: quality}
+      - {name: header, when: {header: {x-env: dev}}, to: quality}
+    default: fast
 """
 
 
@@ -75,6 +88,49 @@ def test_the_cost_at_most_is_told_where_the_price_is_by_tokens(config: Path, tmp
     usd = (told["facts"]["prompt_tokens"] * 2 + 2 * 1000 * 8) / 1e6
     assert [(a["usd"], a["estimated"]) for a in told["attempts"]] == [(round(usd, 6), True), (None, True)]
     assert f"~{usd:.6f}" in run(config, request=body)[1]
+
+
+@pytest.fixture
+def callers(config: Path) -> Path:
+    config.write_text(CONFIG.partition("routes:")[0] + RULES_ON_CALLERS)
+    return config
+
+
+def test_a_key_counts_with_its_team_and_its_models(callers: Path) -> None:
+    assert "rule default" in run(callers, prompt="hi")[1]
+    code, text = run(callers, prompt="hi", key="ci")
+    assert (code, "rule team" in text, "key ci, team platform" in text) == (0, True, True)
+    code, text = run(callers, prompt="hi", key="ci", model="fast")
+    assert (code, "model_not_allowed" in text) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["nobody", "unset"])
+def test_a_key_that_is_not_there_is_told_with_those_that_are(
+    callers: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(callers, prompt="hi", key=name)[0] == 2
+    assert capsys.readouterr().err == f"turnout explain: the file has no usable key '{name}'; it has: ci\n"
+
+
+def test_headers_count(callers: Path) -> None:
+    assert "rule header" in run(callers, prompt="hi", headers=["Accept: x", "X-Env:dev"])[1]
+    assert "rule default" in run(callers, prompt="hi", headers=["X-Env: prod"])[1]
+    told = json.loads(run(callers, prompt="hi", headers=["x-task-type: debug"], as_json=True)[1])
+    assert told["task"] == "debug"
+
+
+@pytest.mark.parametrize("line", ["X-Env", ": dev", ""])
+def test_a_header_without_a_name_is_wrong_use(callers: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(callers, prompt="hi", headers=[line])[0] == 2
+    assert f"--header takes 'Name: value', not '{line}'" in capsys.readouterr().err
+
+
+def test_the_command_takes_both(callers: Path) -> None:
+    asked = ["explain", "--config", str(callers), "--prompt", "hi", "--json"]
+    done = CliRunner().invoke(app, [*asked, "--key", "ci", "--header", "A: b", "--header", "X-Env: dev"])
+    told = json.loads(done.output)
+    assert [rule["matched"] for rule in told["rules"]] == [True, True]
+    assert CliRunner().invoke(app, [*asked, "--key", "nobody"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
