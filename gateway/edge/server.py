@@ -22,6 +22,7 @@ from gateway.call import Endpoint
 from gateway.edge.line import SCOPE_KEY, Line, headers_of
 from gateway.edge.native import Inference, NativeExchange
 from gateway.edge.render import error_body, error_headers, request_id
+from gateway.edge.visits import shown
 from gateway.errors import GatewayError
 
 MAX_HEAD = 64 * 1024
@@ -75,12 +76,23 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(GatewayError("invalid_request", "The request is not valid HTTP/1.1."))
         except httptools.HttpParserUpgrade:
-            self._unsupported_upgrade_warning()
+            self._refuse(self._no_upgrade())
         if self._in_head and not self._refused:  # what came belongs to it, but for the end of the request before
             self._head_size = len(data) + (self._head_size if self.scope is before else 0)
             if self._head_size > MAX_HEAD:
                 text = f"The request's head is larger than {MAX_HEAD >> 10} KB."
                 self._refuse(GatewayError("invalid_request", text, status=431))
+
+    def _should_upgrade(self) -> bool:
+        """For uvicorn: nothing of a request that asks for another protocol is the application's."""
+        return True
+
+    def _no_upgrade(self) -> GatewayError:
+        if self.parser.get_method() == b"CONNECT":
+            return GatewayError("invalid_request", "This is no proxy: CONNECT is not served.")
+        path = shown(self.url.partition(b"?")[0].decode("latin-1"))
+        text = f"Neither WebSocket nor any other upgrade is served at {path}: send an ordinary HTTP request."
+        return GatewayError("unknown_path", text)
 
     def _refuse(self, error: GatewayError) -> None:
         """The last answer of this connection: in the place of the request that cannot be read, after all before it."""
@@ -118,6 +130,8 @@ class Connection(HttpToolsProtocol):
         self._head_since = clock.now()
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return  # refused at once
         self._in_head, self._head_since = False, None
         endpoint = self._endpoint()
         if endpoint is None:
@@ -137,7 +151,7 @@ class Connection(HttpToolsProtocol):
         endpoint = self._inference.endpoints.get(self.url)
         if endpoint is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
             return None
-        if self.parser.should_upgrade() or any(name == b"origin" for name, _ in self.headers):
+        if any(name == b"origin" for name, _ in self.headers):
             return None
         return endpoint
 

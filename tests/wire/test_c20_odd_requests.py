@@ -96,7 +96,6 @@ ODD_HEADERS = {
     "a long one": [("traceparent", "a" * 60_000), ("openai-beta", "b" * 60_000)],
     "300 of them": [(f"x-{number}", "v") for number in range(300)],
     "each one twice": [(name, value) for name in ("x-request-id", "traceparent", "accept") for value in ("a", "b")],
-    "an upgrade": [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")],
     "an upgrade to HTTP/2": [("connection", "upgrade, http2-settings"), ("upgrade", "h2c"), ("http2-settings", "")],
     "a content-encoding of nothing": [("content-encoding", " identity ")],
     "a length with 5,000 zeros": [("content-length", "0" * 5000 + str(LENGTH))],
@@ -117,6 +116,33 @@ async def test_odd_headers_do_no_harm(
         assert all(value.isprintable() and value.isascii() for _, value in sent)
     upstream.requests.clear()
     await still_well(gw, upstream)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request("GET", "/v1/realtime?model=m&key=sk-secret", {"connection": "Upgrade", "upgrade": "websocket"}),
+        post(CHAT, ASK, {"connection": "keep-alive, upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}),
+        request("GET", "/health/live", {"connection": "upgrade", "upgrade": "TLS/1.2"}),
+    ],
+    ids=["websocket", "a call", "TLS"],
+)
+async def test_no_other_protocol_is_spoken(
+    upstream: Upstream, gateway: StartGateway, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    gw = await gateway(upstream)
+    async with gw.connect() as client, asyncio.timeout(LIMIT):
+        await client.send(request("GET", "/health/live") + sent)
+        assert (await (await client.response()).read()) == b'{"status":"live"}'
+        answer = await client.response()
+        await answer.read()
+        assert "WebSocket" in openai_error(answer, 404, "unknown_path")["message"]
+        await client.until_closed()
+    (line,) = gw.log(event="request")
+    assert (line["status"], line["id"]) == (404, answer.header("x-request-id"))
+    assert "sk-secret" not in gw.output
+    assert not caplog.records  # nothing from the web server
+    assert upstream.count() == 0
 
 
 async def test_a_head_without_end_is_cut_off(upstream: Upstream, gateway: StartGateway) -> None:
