@@ -8,12 +8,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gateway.config import ConfigError, Runtime, load
 from gateway.upstream.examine import Finding, examine
+
+_MARKS: Mapping[bool | None, str] = MappingProxyType({True: "[green]ok[/]", False: "[red]no[/]", None: "-"})
 
 
 def doctor(
@@ -31,7 +35,7 @@ def doctor(
         console.print_json(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
     else:
         console.print(_table(findings))
-    return 0 if all(finding.good for finding in findings) else 1
+    return 1 if any(finding.good is False for finding in findings) else 0
 
 
 async def _examine(runtime: Runtime) -> list[Finding]:
@@ -44,10 +48,12 @@ async def _examine(runtime: Runtime) -> list[Finding]:
 
 
 def _table(findings: list[Finding]) -> Table:
+    """The column of replicas only where there are some."""
+    several = any(finding.replica for finding in findings)
     table = Table(box=None, pad_edge=False)
-    for column in ("upstream", "", "step", "finding", "what to do"):
+    for column in ("upstream", *(["replica"] if several else []), "", "step", "finding", "what to do"):
         table.add_column(column, overflow="fold")
-    for finding in findings:
-        mark = "[green]ok[/]" if finding.good else "[red]no[/]"
-        table.add_row(finding.upstream, mark, finding.step, finding.text, finding.remedy)
+    for f in findings:
+        where = [f.upstream, *([f.replica] if several else [])]
+        table.add_row(*map(escape, where), _MARKS[f.good], f.step, escape(f.text), escape(f.remedy))
     return table

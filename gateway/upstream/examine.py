@@ -3,9 +3,10 @@ generation."""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -27,28 +28,62 @@ class Finding:
 
     upstream: str
     step: Step
-    good: bool
+    good: bool | None
+    """None: not checked, since something before it is in the way."""
     text: str
     remedy: str = ""
+    replica: str = ""
+    """The address, where the upstream has several."""
 
 
 async def examine(upstream: Upstream, models: Iterable[Model]) -> list[Finding]:
-    """All findings on one upstream, in the order of `STEPS`."""
+    """All findings on one upstream, in the order of `STEPS`; those of one step by replica."""
+    models = list(models)
     if upstream.off is not None:
         remedy = "Set it in the environment or in the .env file beside the configuration."
-        return [Finding(upstream.name, "key", False, f"off: {upstream.off}", remedy)]
+        found = [Finding(upstream.name, "key", False, f"off: {upstream.off}", remedy)]
+        return _ordered(found, upstream, models)
+    alone = [replace(upstream, targets=(target,)) for target in upstream.targets]
+    each = await asyncio.gather(*(_replica(one, [replace(m, upstream=one) for m in models]) for one in alone))
+    if len(alone) == 1:
+        return each[0]
+    named = [replace(f, replica=one.targets[0].url) for one, found in zip(alone, each, strict=True) for f in found]
+    return sorted(named, key=_order)
+
+
+async def _replica(upstream: Upstream, models: list[Model]) -> list[Finding]:
+    """The findings on an upstream of one address."""
     try:
         status, body = await fetch(f"{upstream.targets[0].url}/models", upstream.api_key, upstream.proxy)
     except UpstreamFailure as failure:
-        return [_network(upstream, failure)]
-    models = list(models)
-    found = [await _engine(upstream, model) for model in models] if upstream.engine else []
+        return _ordered([_network(upstream, failure)], upstream, models)
+    health = Health()
+    found = [await _engine(health, upstream, model) for model in models] if upstream.engine else []
     found.append(Finding(upstream.name, "network", True, f"reached{_by(upstream)}"))
     if status == 200:
         found += _listed(upstream, models, body)
     else:
         found.append(_refused(upstream, status, body))
-    return sorted(found, key=_order)
+    return _ordered(found, upstream, models)
+
+
+def _ordered(found: list[Finding], upstream: Upstream, models: list[Model]) -> list[Finding]:
+    """The findings, and what is known without them of the steps that they do not tell of."""
+    told = {finding.step for finding in found}
+    unchecked = [
+        Finding(upstream.name, step, None, f"{text}; not checked")
+        for step, text in _configured(upstream, models)
+        if step not in told
+    ]
+    return sorted(found + unchecked, key=_order)
+
+
+def _configured(upstream: Upstream, models: list[Model]) -> Iterator[tuple[Step, str]]:
+    yield "key", "one is configured" if upstream.api_key else "none is configured"
+    for target in upstream.targets:
+        yield "base URL", target.url
+    for model in models:
+        yield "model id", f"{model.name}: {' or '.join(model.ids)}"
 
 
 def _order(finding: Finding) -> int:
@@ -113,7 +148,7 @@ def _model(upstream: Upstream, model: Model, ids: set[str]) -> Finding:
     return Finding(upstream.name, "model id", False, f"{model.name}: does not list {' or '.join(model.ids)}", remedy)
 
 
-async def _engine(upstream: Upstream, model: Model) -> Finding:
-    why = await Health().why_not(model)
+async def _engine(health: Health, upstream: Upstream, model: Model) -> Finding:
+    why = await health.why_not(model)
     remedy = "" if why is None else "See its log; `turnout engine " + upstream.name + " --print` shows its command."
     return Finding(upstream.name, "engine", why is None, f"{model.name}: {why or 'ready'}", remedy)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from gateway.cli.doctor import doctor
-from tests.fakes import refusing_port
+from tests.fakes import Upstream, refusing_port
 
 CONFIG = """
 version: 1
@@ -34,7 +36,34 @@ def test_trouble_is_told_and_ends_with_1(tmp_path: Path) -> None:
         assert "not reached directly" in text
         assert "NOT_SET is not set" in text
         code, text = run(file, as_json=True)
-    assert (code, [f["step"] for f in json.loads(text)]) == (1, ["network", "key"])
+    told = [(f["upstream"], f["step"], f["good"]) for f in json.loads(text)]
+    assert (code, told) == (
+        1,
+        [
+            ("gone", "key", None),
+            ("gone", "base URL", None),
+            ("gone", "model id", None),
+            ("gone", "network", False),
+            ("off", "key", False),
+            ("off", "base URL", None),
+        ],
+    )
+
+
+@pytest.mark.parametrize(("second", "code", "shown"), [("good", 0, "ok"), ("bad", 1, "no")])
+async def test_replicas_have_a_column(upstream: Upstream, tmp_path: Path, second: str, code: int, shown: str) -> None:
+    upstream.models = ["x"]
+    async with Upstream(models=["x"] if second == "good" else ["[x]"]) as other:
+        urls = [upstream.url, other.url]
+        file = tmp_path / "routing.yaml"
+        models = {"m": {"upstream": "up", "model": "x"}}
+        file.write_text(json.dumps({"version": 1, "upstreams": {"up": {"base_url": urls}}, "models": models}))
+        ended, text = await asyncio.to_thread(run, file)
+    assert ended == code
+    rows = [line.split() for line in text.splitlines() if "model id" in line]
+    assert [(row[1], row[2]) for row in rows] == [(urls[0], "ok"), (urls[1], shown)]
+    assert "replica" in text.splitlines()[0]
+    assert ("Nearest: [x]." in text) == (second == "bad")
 
 
 def test_a_bad_file_ends_with_2(tmp_path: Path) -> None:

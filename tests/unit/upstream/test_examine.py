@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from gateway.config.base_url import resolve
 from gateway.config.runtime import Engine, Model
 from gateway.config.runtime import Upstream as Configured
-from gateway.upstream.examine import Finding, examine
+from gateway.upstream.examine import STEPS, Finding, examine
 from tests.fakes import Reply, Upstream, refusing_port, silent_port
 
 LIST = json.dumps({"object": "list", "data": [{"id": "kimi-k2.5"}, {"id": "claude-sonnet-4-6"}]}).encode()
@@ -22,6 +23,10 @@ def configured(url: str, **changes: object) -> Configured:
 async def findings(up: Upstream | str, *ids: str, **changes: object) -> list[Finding]:
     upstream = configured(up if isinstance(up, str) else up.url, **changes)
     return await examine(upstream, [Model("fast", upstream, ids or ("kimi-k2.5",))])
+
+
+def wrong(found: list[Finding]) -> list[Finding]:
+    return [f for f in found if f.good is False]
 
 
 async def test_all_is_well(upstream: Upstream) -> None:
@@ -52,7 +57,7 @@ async def test_all_is_well(upstream: Upstream) -> None:
 )
 async def test_what_is_wrong(upstream: Upstream, reply: Reply, step: str, text: str, remedy: str) -> None:
     upstream.script(reply, path="/v1/models")
-    (bad,) = [f for f in await findings(upstream) if not f.good]
+    (bad,) = wrong(await findings(upstream))
     assert bad.step == step
     assert text in bad.text
     assert remedy in bad.remedy
@@ -61,37 +66,91 @@ async def test_what_is_wrong(upstream: Upstream, reply: Reply, step: str, text: 
 
 async def test_a_wrong_model_id_is_told_with_its_neighbours(upstream: Upstream) -> None:
     upstream.script(Reply(body=LIST), path="/v1/models")
-    (bad,) = [f for f in await findings(upstream, "kimi-k2-5") if not f.good]
+    (bad,) = wrong(await findings(upstream, "kimi-k2-5"))
     assert (bad.step, bad.text) == ("model id", "fast: does not list kimi-k2-5")
     assert "kimi-k2.5" in bad.remedy
 
 
 async def test_network_trouble_says_which_way_was_taken() -> None:
     with refusing_port() as port:
-        (bad,) = await findings(f"http://127.0.0.1:{port}")
-        assert (bad.step, bad.good) == ("network", False)
+        (bad,) = wrong(await findings(f"http://127.0.0.1:{port}"))
+        assert bad.step == "network"
         assert "not reached directly" in bad.text
-        (proxied,) = await findings("http://upstream.example", proxy=f"http://127.0.0.1:{port}")
+        (proxied,) = wrong(await findings("http://upstream.example", proxy=f"http://127.0.0.1:{port}"))
         assert "through the proxy" in proxied.text
         assert "trust_env" in proxied.remedy
 
 
 async def test_an_upstream_that_is_off_is_not_asked() -> None:
-    (bad,) = await findings("http://upstream.example", off="TAOTOKEN_KEY is not set")
-    assert (bad.step, bad.text) == ("key", "off: TAOTOKEN_KEY is not set")
+    found = await findings("http://upstream.example", off="TAOTOKEN_KEY is not set")
+    assert [(f.step, f.good, f.text) for f in found] == [
+        ("key", False, "off: TAOTOKEN_KEY is not set"),
+        ("base URL", None, "http://upstream.example/v1; not checked"),
+        ("model id", None, "fast: kimi-k2.5; not checked"),
+    ]
 
 
 async def test_an_engine_that_is_not_up() -> None:
-    from pathlib import Path
-
     with refusing_port() as port:
         found = await findings(f"http://127.0.0.1:{port}", engine=Engine(Path("x"), port))
-    assert {(f.step, f.good) for f in found} == {("engine", False)}
-    assert any("turnout up" in f.remedy for f in found)
+    (bad,) = wrong(found)
+    assert bad is found[-1]
+    assert bad.step == "engine"
+    assert "turnout up" in bad.remedy
 
 
 @pytest.mark.slow
 async def test_a_silent_network_ends_by_its_time_limit() -> None:
     with silent_port() as port:
-        (bad,) = await findings(f"http://127.0.0.1:{port}")
-    assert (bad.step, bad.good) == ("network", False)
+        (bad,) = wrong(await findings(f"http://127.0.0.1:{port}"))
+    assert bad.step == "network"
+
+
+async def test_what_cannot_be_asked_is_told_as_it_is_configured() -> None:
+    with refusing_port() as port:
+        found = await findings(f"http://127.0.0.1:{port}", "a", "b")
+    assert [(f.step, f.good, f.text) for f in found[:-1]] == [
+        ("key", None, "one is configured; not checked"),
+        ("base URL", None, f"http://127.0.0.1:{port}/v1; not checked"),
+        ("model id", None, "fast: a or b; not checked"),
+    ]
+    assert found[-1].step == "network"
+
+
+async def test_a_refused_key_leaves_the_model_ids_unchecked(upstream: Upstream) -> None:
+    upstream.script(Reply(status=401, body=b"{}"), path="/v1/models")
+    found = await findings(upstream)
+    assert [(f.step, f.good) for f in found] == [
+        ("key", False),
+        ("base URL", None),
+        ("model id", None),
+        ("network", True),
+    ]
+
+
+async def test_every_replica_is_examined_step_by_step(upstream: Upstream) -> None:
+    async with Upstream() as second:
+        upstream.models, second.models = ["kimi-k2.5"], ["other"]
+        with refusing_port() as port:
+            urls = [upstream.url, second.url, f"http://127.0.0.1:{port}"]
+            several = Configured("taotoken", tuple(map(resolve, urls)), "sk-secret-of-ours")
+            found = await examine(several, [Model("fast", several, ("kimi-k2.5",))])
+    names = [resolve(url).url for url in urls]
+    by_step = {step: [(f.replica, f.good) for f in found if f.step == step] for step in ("key", "model id", "network")}
+    assert by_step == {
+        "key": list(zip(names, (True, True, None), strict=True)),
+        "model id": list(zip(names, (True, False, None), strict=True)),
+        "network": list(zip(names, (True, True, False), strict=True)),
+    }
+    assert [STEPS.index(f.step) for f in found] == sorted(STEPS.index(f.step) for f in found)
+
+
+async def test_every_replica_of_an_engine_is_examined(upstream: Upstream) -> None:
+    upstream.models = ["kimi-k2.5"]
+    upstream.script(Reply(body=b""), path="/health", times=None)
+    with refusing_port() as port:
+        targets = (resolve(upstream.url), resolve(f"http://127.0.0.1:{port}"))
+        engine = Configured("local", targets, engine=Engine(Path("x"), upstream.port, replicas=2))
+        found = await examine(engine, [Model("fast", engine, ("kimi-k2.5",))])
+    told = [(f.replica, f.good, f.text.partition(":")[0]) for f in found if f.step == "engine"]
+    assert told == [(targets[0].url, True, "fast"), (targets[1].url, False, "does not answer")]
