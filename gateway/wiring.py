@@ -26,7 +26,9 @@ from gateway.edge.render import request_id
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
 from gateway.limits.demand import Sizes, most_completion
-from gateway.limits.unlimited import Unlimited
+from gateway.limits.limiter import Limiter, Means, Running
+from gateway.limits.memory import MemoryStore
+from gateway.limits.store import Store
 from gateway.relay.relay import deliver, hold
 from gateway.routing.conversation import Pins
 from gateway.routing.estimate import estimate_tokens
@@ -46,6 +48,8 @@ from gateway.upstream.replicas import Door, Replicas
 from gateway.upstream.retry import Retries
 from gateway.upstream.walk import Walker
 
+RENEW_SECONDS = 10.0
+"""Between two prolongations of what calls under way hold; a third of a lease."""
 NOTICE_SECONDS = 2.0
 """Between a signal and the closing of the listener, where a load balancer asks for readiness."""
 
@@ -103,8 +107,10 @@ class Gateway:
         patience: Patience = Patience(),
         pool_limits: PoolLimits = PoolLimits(),
         look_seconds: float = LOOK_SECONDS,
+        store: Store | None = None,
     ) -> None:
-        """`look_seconds`: between two looks at an engine that calls want."""
+        """`look_seconds`: between two looks at an engine that calls want. `store`: where limits are kept; None: in
+        this process."""
         self.log = log
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
@@ -113,6 +119,15 @@ class Gateway:
         self._health = Health(self.tasks.spawn, look_seconds)
         self._pins = Pins()
         self._sizes = Sizes()
+        self._means = Means(
+            store=store or MemoryStore(),
+            sizes=self._sizes,
+            running=Running(),
+            prompt_tokens=self._prompt_tokens,
+            price=cost,
+            spent=lambda kind, name, per, now: 0,
+            refused=self.metrics.limit_rejected,
+        )
         self._balanced = False
         """Somebody asks for readiness."""
         self._draining = False
@@ -146,7 +161,7 @@ class Gateway:
             runtime=runtime,
             identify=Keyring(runtime).identify,
             parse=parse,
-            admit=Unlimited().admit,
+            admit=Limiter(runtime, self._means).admit,
             plan=self._planner.plan,
             attempt=lambda call, plan: walker.open(call, plan, hold),
             deliver=deliver,
@@ -285,6 +300,11 @@ class Gateway:
         for upstream in runtime.upstreams.values():
             if upstream.off is not None:
                 self.log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
+
+    def begin(self) -> None:
+        """Start what runs beside the calls."""
+        self.resolve_ids()
+        self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
 
     def resolve_ids(self) -> asyncio.Task[None]:
         """Find out, beside everything else, which of a model's ids its upstream has; the task that does."""

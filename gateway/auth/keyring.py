@@ -25,7 +25,9 @@ class Keyring:
         self._secret = os.urandom(32)
         self._open = runtime.open_to_all
         self._callers = {
-            self._digest(k.key.encode()): Caller(k.name, k.team, None if k.models is None else frozenset(k.models))
+            self._digest(k.key.encode()): Caller(
+                k.name, k.team, None if k.models is None else frozenset(k.models), k.limits, k.budget
+            )
             for k in runtime.keys
         }
 

@@ -22,9 +22,6 @@ INACTIVE = (
     Inactive(("gateway", "database_url")),
     Inactive(("gateway", "metrics"), harmless=("open", "admin")),
     Inactive(("models", "*", "price")),
-    Inactive(("limits",)),
-    Inactive(("keys", "*", "limits")),
-    Inactive(("keys", "*", "budget")),
 )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
+
+import msgspec
 
 from gateway.call import Attempt, Call, Caller, Lease, NoLease, Usage
 from gateway.config.runtime import Model, Runtime
@@ -84,7 +86,9 @@ class Limiter:
             call.limits = headers(wanted, taken, self._means.period)
             if taken.refused is None:
                 held.add(attempt.model.name, wanted, taken)
-                call.plan = replace(plan, attempts=plan.attempts[position:], skipped=(*plan.skipped, *held.full))
+                if position:
+                    skipped = (*plan.skipped, *held.full)
+                    call.plan = msgspec.structs.replace(plan, attempts=plan.attempts[position:], skipped=skipped)
                 return held
             culprit = wanted[taken.refused]
             self._means.refused(culprit.label)
