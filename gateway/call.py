@@ -6,7 +6,7 @@ attempts, relay what came back. Metrics, settlement and the log line read the fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.config.runtime import Budget, Limit, Model, Runtime, Speaks
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamFailure
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case."""
@@ -235,6 +235,9 @@ class Call:
         return f"route {self.plan.route}: " if self.plan is not None and self.plan.route != model else ""
 
 
+Ended = Callable[[UpstreamFailure | None], None]
+
+
 class Incoming(Protocol):
     """An upstream's answer while it arrives."""
 
@@ -256,6 +259,9 @@ class Incoming(Protocol):
 
 class Answer(Protocol):
     """A committed answer: what the relay delivers."""
+
+    ended: Ended
+    """Told, once, how the answer ended: None, it was whole; else what of its upstream's doing broke it off."""
 
     @property
     def content_type(self) -> bytes: ...

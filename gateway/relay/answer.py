@@ -6,7 +6,7 @@ A plain answer is a stream of one piece: `Whole` and `Stream` differ only in wha
 from __future__ import annotations
 
 from gateway import clock
-from gateway.call import Attempt, Call, Incoming
+from gateway.call import Attempt, Call, Ended, Incoming
 from gateway.errors import GatewayError, UpstreamFailure
 from gateway.relay import document, events
 from gateway.relay.sse import EventTooLong, Framer, data_of
@@ -34,8 +34,13 @@ async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
         call.waited += clock.now() - asked
 
 
+def _nobody(failure: UpstreamFailure | None) -> None: ...
+
+
 class _Committed:
     """What is the same for both: how an answer ends that has broken off after its commit."""
+
+    ended: Ended = staticmethod(_nobody)
 
     def __init__(self, call: Call, attempt: Attempt, response: Incoming) -> None:
         self._call = call
@@ -50,6 +55,8 @@ class _Committed:
             failure, cause = _late(call)
         for committed in call.tried[-1:]:
             committed.cause, committed.detail = cause, failure.detail
+        if cause == "idle" or failure.cause != "timeout":  # its own total time is the caller's to have chosen
+            self.ended(failure)
         self.failure = failure.as_error(f"{call.prefix(model.name)}{model.name} via {model.upstream.name}")
         self.over = True
 

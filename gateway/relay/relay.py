@@ -38,5 +38,6 @@ async def deliver(call: Call, answer: Answer, exchange: Exchange, close: Callabl
             await exchange.write(piece)
         raise answer.failure
     call.outcome = "ok"
+    answer.ended(None)
     close()
     await exchange.end(piece)

@@ -14,6 +14,7 @@ from typing import TypeVar
 from gateway import clock
 from gateway.config.runtime import Model, Target
 from gateway.errors import CAUSES, UpstreamFailure
+from gateway.upstream import classify
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class Limits:
 class Breaker:
     """One breaker. It advises (`ready`) and learns (`through`); a call that has nowhere else to go may pass it open."""
 
-    __slots__ = ("_failures", "_limits", "_now", "_opened", "_probing", "_reason", "_until", "at_once")
+    __slots__ = ("_broken", "_failures", "_limits", "_now", "_opened", "_probing", "_reason", "_until", "at_once")
 
     def __init__(
         self, limits: Limits, now: Callable[[], float] = clock.now, at_once: frozenset[str] = frozenset()
@@ -47,6 +48,8 @@ class Breaker:
         """Causes that open it without waiting for more of them."""
         self._failures = 0
         """In a row."""
+        self._broken = 0
+        """Committed answers in a row that broke off."""
         self._opened = 0.0
         self._until: float | None = None
         """When its open time is over; None: closed."""
@@ -95,6 +98,19 @@ class Breaker:
         if self._failures or self._until is not None:
             self._succeeded(started)
         return answer
+
+    def ended(self, failure: UpstreamFailure | None) -> None:
+        """Learn how a committed answer ended (`call.Answer.ended`). That one begins well says nothing about its end, so
+        these have a count of their own."""
+        if failure is None:
+            self._broken = 0
+            return
+        if failure.cause == "embedded":
+            failure = classify.embedded(failure)
+        if CAUSES[failure.cause].fault:
+            self._broken += 1
+            if self._broken >= self._limits.failures and self.state != OPEN:
+                self._open(self._now(), self._limits.open_seconds, "its breaker is open (answers broke off)")
 
     def _succeeded(self, started: float) -> None:
         if self._until is None or started >= self._opened:  # what began before the opening says nothing new

@@ -93,11 +93,15 @@ class Replicas:
         if self._watch is not None:
             self._watch()
         if self._only is not None:
-            return await self._only.breaker.through(ask(self._only.door))
+            answer = await self._only.breaker.through(ask(self._only.door))
+            answer.ended = self._only.breaker.ended
+            return answer
         refused: UpstreamFailure | None = None
         for replica in self.order(body):
             try:
-                return await replica.breaker.through(ask(replica.door))
+                answer = await replica.breaker.through(ask(replica.door))
+                answer.ended = replica.breaker.ended
+                return answer
             except UpstreamFailure as failure:
                 if failure.cause != "connect":
                     raise

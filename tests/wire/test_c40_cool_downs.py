@@ -9,9 +9,24 @@ import pytest
 
 from gateway.config import load
 from tests.conftest import StartGateway
-from tests.fakes import Exchange, Hang, Reply, Reset, Step, Upstream, WaitFor, completion, error, refusing_port
+from tests.fakes import (
+    Exchange,
+    Hang,
+    Reply,
+    Reset,
+    Sse,
+    Step,
+    Upstream,
+    WaitFor,
+    answer,
+    chunk,
+    completion,
+    error,
+    event,
+    refusing_port,
+)
 from tests.harness import LocalGateway, config_for
-from tests.wire.calls import LIMIT, STREAM, ask
+from tests.wire.calls import LIMIT, STREAM, ask, errors_of
 
 FAILURES = 5
 SOON = {"breaker": {"failures": FAILURES, "open_seconds": 0.2}}
@@ -189,3 +204,58 @@ async def test_c40_the_plan_tells_why(upstream: Upstream, second: Upstream, gate
     told = (await gw.fetch("/v1/route", {"model": "auto", "messages": [{"role": "user", "content": "x"}]})).json()
     assert [attempt["model"] for attempt in told["attempts"]] == ["m1", "m0"]
     assert "its breaker is open for" in told["attempts"][1]["reason"]
+
+
+BREAKS: dict[str, Step] = {
+    "cut": Sse([chunk("Hi"), Reset()]),
+    "end": Sse([chunk("Hi")], framing="close"),
+    "idle": Sse([chunk("Hi"), Hang()]),
+    "an error": Sse([chunk("Hi"), event({"error": {"message": "out of memory", "code": 500}})]),
+}
+IMPATIENT = {"timeouts": {"idle": 0.1}}
+
+
+@pytest.mark.parametrize("step", BREAKS.values(), ids=BREAKS)
+async def test_c40_answers_that_break_off_count(
+    upstream: Upstream, second: Upstream, gateway: StartGateway, step: Step
+) -> None:
+    upstream.script(step, times=FAILURES)
+    gw = await gateway(config_for(upstream, second, gateway=IMPATIENT))
+    for _ in range(FAILURES):
+        answered = await gw.chat(**STREAM)
+        assert (answered.status, answered.header("x-turnout-upstream")) == (200, "u0")
+        assert errors_of(answered.body)
+    assert (await gw.chat(**STREAM)).header("x-turnout-upstream") == "u1"
+    assert (await state(gw), await state(gw, "m1")) == (2, 0)
+
+
+@pytest.mark.parametrize(("step", "after"), [(error(400), 2), (Sse(answer("fine")), 0)], ids=["refusal", "whole"])
+async def test_c40_only_a_whole_answer_ends_the_row(
+    upstream: Upstream, gateway: StartGateway, step: Step, after: int
+) -> None:
+    gw = await gateway(config_for(upstream, gateway=IMPATIENT))
+    for each in [BREAKS["cut"]] * (FAILURES - 1) + [step, BREAKS["cut"]]:
+        upstream.script(each)
+        await gw.chat(**STREAM)
+    assert await state(gw) == after
+
+
+async def test_c40_callers_who_leave_a_stream_say_nothing_against_it(upstream: Upstream, gateway: StartGateway) -> None:
+    gw = await gateway(upstream)
+    upstream.script(BREAKS["idle"], times=2 * FAILURES)
+    for _ in range(2 * FAILURES):
+        async with gw.connect() as client, asyncio.timeout(LIMIT):
+            await client.send(ask())
+            await anext((await client.response()).pieces())
+    await upstream.until_open(0)
+    assert await state(gw) == 0
+
+
+async def test_c40_an_answer_longer_than_its_total_time_says_nothing_against_it(
+    upstream: Upstream, gateway: StartGateway
+) -> None:
+    upstream.script(Sse([chunk("a")] * 100, gap=0.05), times=FAILURES)
+    gw = await gateway(config_for(upstream, gateway={"timeouts": {"total": 0.2}}))
+    answers = await asyncio.gather(*(gw.chat(**STREAM) for _ in range(FAILURES)))
+    assert all(errors_of(answered.body) for answered in answers)
+    assert await state(gw) == 0

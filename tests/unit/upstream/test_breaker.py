@@ -65,6 +65,41 @@ async def test_only_failures_in_a_row_open_it() -> None:
     assert rig.breaker.state == OPEN
 
 
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_committed_answers_that_break_off_count_by_themselves(cause: str) -> None:
+    """Each of them had begun well."""
+    rig = Rig()
+    for _ in range(3):
+        assert rig.breaker.ready
+        await rig.call()
+        rig.breaker.ended(UpstreamFailure(cause, ""))
+    assert (rig.breaker.state == OPEN) == CAUSES[cause].fault
+
+
+async def test_a_whole_answer_ends_their_row() -> None:
+    rig, cut = Rig(), UpstreamFailure("cut", "")
+    for end in (cut, cut, None, cut, cut):
+        rig.breaker.ended(end)
+    assert rig.breaker.state == CLOSED
+    rig.breaker.ended(cut)
+    assert rig.breaker.why_not == "its breaker is open (answers broke off) for 10 s"
+    rig.now += 10
+    await rig.call()  # it begins well again
+    assert rig.breaker.state == CLOSED
+    rig.breaker.ended(cut)
+    assert rig.breaker.state == OPEN
+
+
+async def test_an_error_in_an_answer_counts_by_what_it_says() -> None:
+    rig = Rig()
+    for _ in range(3):
+        rig.breaker.ended(UpstreamFailure("embedded", "", body=b'{"error":{"code":"content_filter","message":"no"}}'))
+    assert rig.breaker.state == CLOSED
+    for _ in range(3):
+        rig.breaker.ended(UpstreamFailure("embedded", "", body=b'{"error":{"code":500,"message":"no"}}'))
+    assert rig.breaker.state == OPEN
+
+
 async def test_its_way() -> None:
     rig = Rig()
     assert (rig.breaker.why_not, rig.breaker.until) == (None, 0.0)

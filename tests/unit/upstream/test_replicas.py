@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,14 @@ def prompt(*texts: str) -> Body:
 
 def some_prompts(count: int) -> list[Body]:
     return [prompt(f"conversation {number} " * 200) for number in range(count)]
+
+
+@dataclass
+class Answered:
+    """As much of `call.Answer` as a replica has to do with."""
+
+    number: int
+    ended: Any = None
 
 
 class Client:
@@ -77,13 +86,14 @@ class Rig:
             self.asked.append(number)
             if number in (failures or {}):
                 raise UpstreamFailure((failures or {})[number], f"it was {number}")
-            return number
+            return Answered(number)
 
         try:
             answer: Any = await self.replicas.send(body, ask)
         except UpstreamFailure:
             return -1
-        return int(answer)
+        assert answer.ended == self.group.breakers[answer.number].ended
+        return int(answer.number)
 
 
 # -- load
