@@ -14,5 +14,6 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "json": "benchmarks.micro.json_bodies",
         "big": "benchmarks.micro.big_prompt",
         "planning": "benchmarks.micro.planning",
+        "content": "benchmarks.micro.content",
     }
 )

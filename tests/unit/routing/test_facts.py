@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.facts import Facts
+from gateway.routing.facts import LONG, Facts
 from tests.unit.building import a_call
 
 TASKS = frozenset({"refactor", "chat", "other"})
@@ -114,3 +114,23 @@ def test_of_a_giant_message_rules_read_both_ends() -> None:
         assert len(text) < 150_000
         assert 'first "words" 开头\n' in text
         assert "last 最后 words" in text
+
+
+ESCAPED = st.text(st.characters(blacklist_categories=("Cs", "Cc")) | st.sampled_from('\\"/\n\t\r\u00e9最😀'))
+
+
+@given(ESCAPED, st.booleans())
+def test_both_ends_of_a_giant_message_read_as_they_were_written(text: str, ascii_only: bool) -> None:
+    message = json.dumps(user(text + "-" * 3 * LONG + text), ensure_ascii=ascii_only).encode()
+    call = a_call(b'{"model":"auto","messages":[' + message + b"]}")
+    read = Facts(call, TASKS, lambda text: "other", len).text
+    assert read.startswith('{"role": "user", "content": "' + text + "-")
+    assert read.endswith("-" + text + '"}')
+
+
+@pytest.mark.parametrize("shift", range(13))
+@pytest.mark.parametrize("unit", ["最", "😀", "\\", '"', "\n"])
+def test_a_giant_message_may_be_cut_anywhere(unit: str, shift: int) -> None:
+    read = facts(messages=[user("x" * shift + unit * (3 * LONG) + "x" * shift)]).text
+    assert read.encode()  # whole characters only: expressions and the classifier refuse halves
+    assert read.count(unit) >= 2 * (LONG // 12) - 10  # twelve bytes at most, but for the frame
