@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import MappingProxyType
 
+from gateway.limits.address import Address
 from gateway.limits.memory import MemoryStore
+from gateway.limits.redis import RedisStore
 from gateway.limits.store import Store
 from tests.fakes.redis import RedisServer
 
@@ -21,4 +23,11 @@ async def memory(stack: AsyncExitStack, server: RedisServer, period: float, leas
     return MemoryStore(period, lease_seconds)
 
 
-OPENERS: Mapping[str, Open] = MappingProxyType({"memory": memory})
+async def redis(stack: AsyncExitStack, server: RedisServer, period: float, lease_seconds: float) -> Store:
+    limits = RedisStore(Address.parse(server.url), period, lease_seconds, f"{{test{next(_names)}}}")
+    stack.callback(limits.close)
+    await limits.connect()
+    return limits
+
+
+OPENERS: Mapping[str, Open] = MappingProxyType({"memory": memory, "redis": redis})

@@ -22,6 +22,8 @@ from typing import Any, Self
 import hiredis
 
 _NOTHING = object()
+_HIGHEST = 55_535
+"""A cluster's nodes talk to each other 10,000 ports higher."""
 
 
 class RedisServer:
@@ -30,9 +32,7 @@ class RedisServer:
     def __init__(self, *options: str) -> None:
         self._options = options
         self._folder = Path(tempfile.mkdtemp(prefix="redis-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = _free_port()
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -112,3 +112,13 @@ class RedisServer:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+
+def _free_port() -> int:
+    with contextlib.ExitStack() as held:
+        while True:
+            probe = held.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            if port <= _HIGHEST:
+                return port

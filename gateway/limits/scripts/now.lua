@@ -1,0 +1,3 @@
+-- Before every script. Microseconds since November 2023 on the clock of Redis: small enough for exact fractions.
+local time = redis.call('TIME')
+local now = (time[1] - 1700000000) * 1000000 + time[2]
