@@ -252,6 +252,10 @@ class Incoming(Protocol):
     async def read(self, deadline: float) -> bytes:
         """More body bytes, already decoded; b"" at its end. Raises UpstreamFailure (timeout, cut short)."""
 
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """Bytes that come while a read waits may be offered to `take` first; what it takes (True) no read sees, and
+        nobody wakes up for them."""
+
     def close(self, almost_over: bool = False) -> None:
         """Give the connection back, or close it if the body is not over. `almost_over`: its end may be waited for,
         since nothing but the end can follow. May be called twice."""
@@ -280,6 +284,9 @@ class Answer(Protocol):
 
     async def next(self) -> bytes:
         """The next piece to send."""
+
+    def short_cut(self, send: Callable[[bytes], bool]) -> None:
+        """While `next` waits, pieces that need no attention may go out by `send` (`Exchange.pass_on`)."""
 
     def close(self) -> None:
         """Give the upstream connection back, or close it."""
@@ -318,6 +325,9 @@ class Exchange(Protocol):
 
     async def write(self, data: bytes) -> None:
         """Send bytes; waits while the caller does not take them."""
+
+    def pass_on(self, data: bytes) -> bool:
+        """Send bytes at once, if the caller takes them at once; False: nothing was sent."""
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last bytes."""

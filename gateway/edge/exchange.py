@@ -179,6 +179,10 @@ class Exchange(ABC):
         await self._send(data, True)
         self._waited()
 
+    def pass_on(self, data: bytes) -> bool:
+        """See `call.Exchange`: an adapter that cannot say what its caller takes leaves it at that."""
+        return False
+
     async def end(self, data: bytes = b"") -> None:
         """See `call.Exchange`."""
         self._waiting_since = self._sent_at = clock.now()

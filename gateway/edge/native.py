@@ -13,6 +13,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
+from gateway import clock
 from gateway.call import Endpoint, Headers
 from gateway.clock import Tasks
 from gateway.edge.exchange import Exchange
@@ -122,10 +123,9 @@ class NativeExchange(Exchange):
             await self._flow.drain()
         if self.disconnected:
             return
-        if self._chunked and data:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._chunked and not more:
-            data += b"0\r\n\r\n"
+        if self._chunked:
+            framed = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data = framed if more else framed + b"0\r\n\r\n"
         if self._pending:
             data, self._pending = self._pending + data, b""
         self._transport.write(data)
@@ -134,3 +134,11 @@ class NativeExchange(Exchange):
             if not self.keep_alive:
                 self._transport.close()
             self._connection.on_response_complete()
+
+    def pass_on(self, data: bytes) -> bool:
+        """See `call.Exchange`. It runs for nearly every piece of every stream."""
+        if self._flow.write_paused or self._pending or self._waiting_since is not None or self.disconnected:
+            return False
+        self._sent_at = clock.now()
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return True

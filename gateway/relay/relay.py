@@ -28,6 +28,7 @@ async def deliver(call: Call, answer: Answer, exchange: Exchange, close: Callabl
     Raises GatewayError when a committed answer breaks off.
     """
     await exchange.start(call, answer.content_type, answer.length)
+    answer.short_cut(exchange.pass_on)
     piece = await answer.next()
     while not answer.over:
         if piece:

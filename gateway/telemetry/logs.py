@@ -183,7 +183,7 @@ def _line(call: Call, client: str, now: float) -> CallLine:
         line.ttft_ms = round((call.first_token - call.arrived) * 1000, 1)
     if call.error is not None:
         line.error = call.error.message
-    if len(call.tried) > 1 or answered is None:
+    if call.outcome != "ok" or len(call.tried) > 1:
         line.failed = [f"{t.model}: {t.cause}: {t.detail}" for t in call.tried if t.detail] or msgspec.UNSET
     return line
 

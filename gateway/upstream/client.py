@@ -169,6 +169,9 @@ class _Proxied:
         async with _translated("no more of the answer in time"), asyncio.timeout(max(0.0, deadline - clock.now())):
             return await anext(self._pieces, b"")
 
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """See `call.Incoming`: every byte waits for its read."""
+
     def close(self, almost_over: bool = False) -> None:
         """See `call.Incoming`."""
         if self._response is not None:

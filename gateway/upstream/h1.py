@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._keep = False
         self._busy = False
         self._draining: asyncio.TimerHandle | None = None
+        self._take: Callable[[bytes], bool] | None = None
         self._failure: str = ""
         self._lost = False
         self._gone = False
@@ -92,6 +93,10 @@ class Connection(asyncio.Protocol):
         self._chunks.clear()
         self._resume()
         return data
+
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """See `call.Incoming`; until the end of this answer."""
+        self._take = take
 
     def close(self, almost_over: bool = False) -> None:
         """Done with this answer. An answer that is `almost_over` gets a moment to end, so that the connection can be
@@ -157,7 +162,7 @@ class Connection(asyncio.Protocol):
         if not self._busy:
             return
         self._busy = False
-        self._parser = None  # it holds this connection: nothing for the garbage collector
+        self._parser = self._take = None  # they hold this connection: nothing for the garbage collector
         if self._draining is not None:
             self._draining.cancel()
             self._draining = None
@@ -193,9 +198,23 @@ class Connection(asyncio.Protocol):
         if self._buffered > HIGH_WATER and not self._paused:
             self._paused = True
             self._transport.pause_reading()
+        if self._take is not None and self._passed_on(self._take):
+            return
         self._wake()
         if self._complete and self._draining is not None:
             self._finish()
+
+    def _passed_on(self, take: Callable[[bytes], bool]) -> bool:
+        """What has come went past the read that waits for it, and nothing ends with it. Were nobody waiting, whoever
+        reads would be busy with what came before."""
+        waiter, chunks = self._waiter, self._chunks
+        if waiter is None or waiter.done() or self._complete or self._failure or not chunks:
+            return False
+        if not take(chunks[0] if len(chunks) == 1 else b"".join(chunks)):
+            return False
+        chunks.clear()
+        self._resume()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -271,6 +290,11 @@ class Answering:
         if not data:
             self._connection = None
         return data
+
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """See `call.Incoming`. A compressed answer's bytes are not for passing on."""
+        if self._connection is not None and self._decoder is None:
+            self._connection.offer(take)
 
     def close(self, almost_over: bool = False) -> None:
         """See `call.Incoming`."""

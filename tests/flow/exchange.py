@@ -59,6 +59,10 @@ class MemoryExchange:
         self.pieces.append(data)
         await asyncio.sleep(0)
 
+    def pass_on(self, data: bytes) -> bool:
+        self.pieces.append(data)
+        return True
+
     async def end(self, data: bytes = b"") -> None:
         self.pieces.append(data)
         self.over = True

@@ -61,7 +61,16 @@ async def in_pieces(exchange: Exchange) -> None:
     await exchange.end()
 
 
-@pytest.mark.parametrize("run", [echo, in_pieces])
+async def passed_on(exchange: Exchange) -> None:
+    body = await exchange.read(0)
+    await exchange._head(200, [])
+    assert not exchange.pass_on(b"before the head"), "it goes out with the first write"
+    await exchange.write(body[:1])
+    assert all(exchange.pass_on(bytes([byte])) for byte in body[1:])
+    await exchange.end()
+
+
+@pytest.mark.parametrize("run", [echo, in_pieces, passed_on])
 async def test_requests_on_one_connection(run: Run) -> None:
     async with serving(run) as url, connect(url) as client:
         for number in range(3):
@@ -115,6 +124,24 @@ async def test_whatever_is_unusual_goes_the_other_way(head: str) -> None:
     async with serving(echo) as url, connect(url) as client:
         await client.send(head.encode() + b"content-length: 0\r\n\r\n")
         assert await (await client.response()).read() == b"asgi"
+
+
+async def test_a_caller_who_is_slow_is_passed_nothing() -> None:
+    refused = asyncio.Event()
+
+    async def flood(exchange: Exchange) -> None:
+        await exchange._head(200, [])
+        await exchange.write(b"x")
+        while exchange.pass_on(b"y" * 65536):
+            pass
+        refused.set()
+        await exchange.end()
+
+    async with serving(flood) as url, connect(url) as client:
+        await client.send(post(TARGET, b""))
+        await refused.wait()
+        body = await (await client.response()).read()
+    assert body == b"x" + b"y" * (len(body) - 1)
 
 
 async def test_an_answer_that_was_never_finished_ends_the_connection() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gateway import clock
@@ -43,6 +43,9 @@ class Pieces:
             raise piece
         return piece
 
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        self.take = take
+
     def close(self, almost_over: bool = False) -> None:
         self.closed.append(almost_over)
 
@@ -54,6 +57,8 @@ class Caller:
     started: list[tuple[bytes, int | None]] = field(default_factory=list)
     writes: list[bytes] = field(default_factory=list)
     ended: bool = False
+    slow: bool = False
+    """It takes nothing at once."""
 
     async def start(self, call: Call, content_type: bytes, length: int | None) -> None:
         self.started.append((content_type, length))
@@ -61,6 +66,12 @@ class Caller:
     async def write(self, data: bytes) -> None:
         assert data, "an empty chunk would end the answer"
         self.writes.append(data)
+
+    def pass_on(self, data: bytes) -> bool:
+        if self.slow:
+            return False
+        self.writes.append(data)
+        return True
 
     async def end(self, data: bytes = b"") -> None:
         self.writes.append(data)

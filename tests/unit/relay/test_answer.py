@@ -10,7 +10,19 @@ from gateway import clock
 from gateway.errors import UpstreamFailure
 from gateway.relay.answer import CAP, Stream, Whole
 from tests.fakes import DONE, answer, chunk, completion
-from tests.unit.relay.incoming import ATTEMPT, LATER, PLAIN, STREAM, WITH_USAGE, Pieces, asked, held, relay, relayed
+from tests.unit.relay.incoming import (
+    ATTEMPT,
+    LATER,
+    PLAIN,
+    STREAM,
+    WITH_USAGE,
+    Caller,
+    Pieces,
+    asked,
+    held,
+    relay,
+    relayed,
+)
 
 ROLE, HI, STOP = chunk("", "assistant"), chunk("Hi"), chunk(finish="stop")
 BROKEN = UpstreamFailure("cut", "the connection broke")
@@ -193,3 +205,28 @@ async def test_a_plain_answer_over_the_cap_passes_unjudged() -> None:
     caller, error = await relayed(asked(PLAIN), Pieces([big, BROKEN]))
     assert error is not None
     assert (error.code, caller.body, caller.ended) == ("upstream_bad_response", big, False)
+
+
+async def test_content_takes_the_short_cut_and_is_counted() -> None:
+    call, caller, incoming = asked(), Caller(), Pieces([HI])
+    answered = await held(call, incoming)
+    await answered.next()
+    answered.short_cut(caller.pass_on)
+    assert incoming.take(HI + HI)
+    assert (caller.writes, call.events, call.last_token is not None) == ([HI + HI], 3, True)
+    assert not incoming.take(STOP), "an end is read"
+    assert not incoming.take(HI[:-1]), "half an event waits for its other half"
+    caller.slow = True
+    assert not incoming.take(HI), "a slow caller is waited for"
+    assert (caller.writes, call.events) == ([HI + HI], 3)
+
+
+async def test_a_stream_whose_events_take_the_short_cut_is_not_silent() -> None:
+    call, incoming = asked(idle=30), Pieces([HI, LATE, LATE])
+    answered = await held(call, incoming)
+    await answered.next()
+    assert call.last_token is not None
+    call.last_token += 20
+    assert (await answered.next(), answered.over) == (b"", True)
+    first, second = incoming.deadlines[-2:]
+    assert second == call.last_token + 30 > first

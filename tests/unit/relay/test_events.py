@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.call import Usage
-from gateway.relay.events import NOTABLE, Seen, read, usage_of, without
+from gateway.relay.events import Seen, plain, read, usage_of, without
 from tests.fakes import chunk, event
 
 TOKENS: list[dict[str, Any]] = [
@@ -147,17 +147,22 @@ NOTED = [
     b"event: x\n" + chunk("a"),
     chunk("a") + b": comment\n\n",
     b"id: 5\n\n",
+    chunk("a")[:-1],
+    chunk("a") + chunk("b")[:-9],
+    chunk("a") + b"\n",
+    chunk("a") + b"id: 5\n" + chunk("b"),
+    b"data: {\ndata: }\n\n",
 ]
 
 
 @pytest.mark.parametrize("raw", PLAIN)
 def test_plain_content_passes_unread(raw: bytes) -> None:
-    assert NOTABLE.search(raw) is None
+    assert plain(raw) == raw.count(b"\n\n")
 
 
 @pytest.mark.parametrize("raw", NOTED)
 def test_whatever_could_matter_is_read(raw: bytes) -> None:
-    assert NOTABLE.search(raw)
+    assert plain(raw) == 0
 
 
 def test_what_is_cut_out_is_only_at_the_top() -> None:

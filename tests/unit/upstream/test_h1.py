@@ -334,3 +334,40 @@ async def test_a_compressed_answer_ends_where_its_compression_does(rig: Rig) -> 
     assert rig.released == []
     rig.feed(b"0\r\n\r\n")
     assert rig.released == [True]
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def test_pieces_are_offered_while_a_read_waits(rig: Rig) -> None:
+    taken: list[bytes] = []
+    rig.feed(CHUNKED, b"1\r\na\r\n")
+    answer = await rig.answer()
+    answer.offer(lambda data: taken.append(data) is None and data != b"d")
+    rig.feed(b"1\r\nb\r\n")
+    assert (await rig.read(), taken) == (b"ab", [])
+    reading = asyncio.create_task(answer.read(clock.now() + SOON))
+    await asyncio.sleep(0)
+    rig.feed(b"1\r\nc\r\n1\r\nC\r\n", b"1\r\nd\r\n", b"1\r\ne\r\n")
+    assert (await reading, taken) == (b"de", [b"cC", b"d"])  # what follows a refused piece has to wait its turn
+    reading = asyncio.create_task(answer.read(clock.now() + SOON))
+    await asyncio.sleep(0)
+    rig.feed(b"1\r\nf\r\n0\r\n\r\n")
+    assert (await reading, taken) == (b"f", [b"cC", b"d"])  # an end is for the reader
+    assert await answer.read(clock.now()) == b""
+    assert rig.released == [True]
+
+
+async def test_an_offer_ends_with_its_answer(rig: Rig) -> None:
+    taken: list[bytes] = []
+    rig.feed(CHUNKED)
+    answer = await rig.answer()
+    answer.offer(lambda data: taken.append(data) is None)
+    rig.feed(b"0\r\n\r\n")
+    assert await answer.read(clock.now()) == b""
+    rig.connection.send(b"POST / HTTP/1.1\r\n\r\n", b"{}")
+    rig.feed(CHUNKED)
+    reading = asyncio.create_task((await rig.answer()).read(clock.now() + SOON))
+    await asyncio.sleep(0)
+    rig.feed(b"1\r\na\r\n")
+    assert (await reading, taken) == (b"a", [])
