@@ -21,7 +21,6 @@ INACTIVE = (
     Inactive(("gateway", "redis_url")),
     Inactive(("gateway", "database_url")),
     Inactive(("gateway", "metrics"), harmless=("open", "admin")),
-    Inactive(("models", "*", "price")),
 )
 
 

@@ -86,7 +86,7 @@ def test_no_status_claims_what_was_not_asked(checked):
 
 
 def test_notices_and_what_is_not_active_yet_carry_file_and_line(checked):
-    lines = [line.strip() for line in checked(TEXT)[1].splitlines()]
+    lines = [line.strip() for line in checked(TEXT + "gateway: {metrics: 9109}\n")[1].splitlines()]
     notices, inactive = lines.index("notices"), lines.index("not active yet")
     assert (
         f"{checked.file}:3: upstreams.up.base_url: resolved to https://taotoken.net/api/v1" in lines[notices:inactive]
