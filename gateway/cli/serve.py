@@ -113,16 +113,16 @@ def server(runtime: Runtime, config: Path, written: Runtime) -> WebServer:
             except ConfigError as error:
                 refuse(error)
                 return
-            gateway.metrics.reloads.labels("ok").inc()
+            gateway.metrics.reloaded("ok")
             for key in only_after_restart(written, changed):
                 log.warning(f"{key} has changed: it takes effect after a restart")
 
         def same() -> None:
-            gateway.metrics.reloads.labels("same").inc()
+            gateway.metrics.reloaded("same")
             log.info("the configuration file is as the one in force")
 
         def refuse(error: ConfigError) -> None:
-            gateway.metrics.reloads.labels("refused").inc()
+            gateway.metrics.reloaded("refused")
             log.error("the changed configuration is refused; the old one stays in force", problems=str(error))
 
         await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()

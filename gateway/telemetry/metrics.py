@@ -1,7 +1,7 @@
 """Every metric of the gateway. Labels take configured names only, never what a caller can invent.
 
-What each call counts is kept in plain dictionaries and becomes Prometheus's families at a scrape: an increment costs a
-look-up, where a child object of the client library costs a lock, checks and three calls.
+What each call counts is kept in an array of numbers (`numbers.py`) and becomes Prometheus's families at a scrape: an
+increment costs a look-up, where a child object of the client library costs a lock, checks and three calls.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, pairwise
-from typing import Any
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 from gateway.call import Call
+from gateway.telemetry.numbers import How, Numbers, Scrape
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,57 +29,83 @@ _OWN_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02
 class Tally:
     """A counter: labels -> sum."""
 
-    def __init__(self, name: str, text: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
-        self._name, self._text, self._labels = f"turnout_{name}", text, labels
-        self._sums: dict[tuple[str, ...], float] = {}
-        registry.register(self)
+    def __init__(self, name: str, text: str, labels: tuple[str, ...], numbers: Numbers) -> None:
+        self.name, self.text, self.labels = f"turnout_{name}", text, labels
+        self._numbers, self._values = numbers, numbers.values
+        self._places: dict[tuple[str, ...], int] = {}
 
     def add(self, labels: tuple[str, ...], amount: float = 1) -> None:
         """Count; `labels`: their values, in order."""
-        self._sums[labels] = self._sums.get(labels, 0) + amount
+        place = self._places.get(labels)
+        if place is None:
+            place = self._places[labels] = self._numbers.place(self.name, labels)
+        self._values[place] += amount
 
-    def describe(self) -> Iterable[Metric]:
-        """The name alone, at registration."""
-        return [CounterMetricFamily(self._name, self._text, labels=self._labels)]
-
-    def collect(self) -> Iterable[Metric]:
+    def family(self, scrape: Scrape | None = None) -> Metric:
         """One sample per combination of labels."""
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for labels, value in list(self._sums.items()):
+        family = CounterMetricFamily(self.name, self.text, labels=self.labels)
+        for labels, (value,) in scrape.counts(self.name).items() if scrape else ():
             family.add_metric(labels, value)
-        return [family]
+        return family
 
 
 class Spread:
     """A histogram: labels -> how many values fell into each bucket, and their sum."""
 
     def __init__(
-        self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...], registry: CollectorRegistry
+        self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...], numbers: Numbers
     ) -> None:
-        self._name, self._text, self._labels, self._bounds = f"turnout_{name}", text, labels, bounds
-        self._names = [*map(floatToGoString, bounds), "+Inf"]
-        self._rows: dict[tuple[str, ...], list[float]] = {}
-        """The buckets' own counts, not yet added up; then the sum."""
-        registry.register(self)
+        self.name, self.text, self.labels, self._bounds = f"turnout_{name}", text, labels, bounds
+        self._numbers, self._values = numbers, numbers.values
+        self._buckets = [*map(floatToGoString, bounds), "+Inf"]
+        self._places: dict[tuple[str, ...], int] = {}
 
     def observe(self, labels: tuple[str, ...], value: float) -> None:
         """Count one value."""
-        row = self._rows.get(labels)
-        if row is None:
-            row = self._rows[labels] = [0] * (len(self._names) + 1)
-        row[bisect_left(self._bounds, value)] += 1
-        row[-1] += value
+        place = self._places.get(labels)
+        if place is None:
+            # the buckets' own counts, not yet added up; then the sum
+            place = self._places[labels] = self._numbers.place(self.name, labels, len(self._buckets) + 1)
+        self._values[place + bisect_left(self._bounds, value)] += 1
+        self._values[place + len(self._buckets)] += value
 
-    def describe(self) -> Iterable[Metric]:
-        """The name alone, at registration."""
-        return [HistogramMetricFamily(self._name, self._text, labels=self._labels)]
-
-    def collect(self) -> Iterable[Metric]:
+    def family(self, scrape: Scrape | None = None) -> Metric:
         """Buckets that hold all smaller values too, as Prometheus wants them."""
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        for labels, (*counts, total) in list(self._rows.items()):
-            family.add_metric(labels, list(zip(self._names, accumulate(counts), strict=True)), total)
-        return [family]
+        family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
+        for labels, (*counts, total) in scrape.counts(self.name).items() if scrape else ():
+            family.add_metric(labels, list(zip(self._buckets, accumulate(counts), strict=True)), total)
+        return family
+
+
+class Level:
+    """A gauge whose values are read where they are, at each scrape of this process and (with several workers) every
+    second for those of the others."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+        numbers: Numbers,
+        how: How = "sum",
+    ) -> None:
+        """`read`: the values of `labels` -> value; `how`: one number of those of several workers."""
+        self.name, self.text, self.labels, self._read = f"turnout_{name}", text, labels, read
+        self._numbers, self._how = numbers, how
+
+    def publish(self) -> None:
+        """Put the values where a scrape finds them."""
+        self._numbers.forget(self.name)
+        for labels, value in self._read().items():
+            self._numbers.values[self._numbers.place(self.name, labels, gauge=True)] = value
+
+    def family(self, scrape: Scrape | None = None) -> Metric:
+        """One sample per combination of labels."""
+        family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
+        for labels, value in scrape.gauges(self.name, self._how).items() if scrape else ():
+            family.add_metric(labels, value)
+        return family
 
 
 class Metrics:
@@ -90,59 +117,80 @@ class Metrics:
         breakers: Callable[[], Mapping[tuple[str, str], int]] = dict,
         store_up: Callable[[], bool] = lambda: True,
         queued: Callable[[], int] = int,
-        dropped: Callable[[], int] = int,
+        folder: Path | None = None,
     ) -> None:
         """Read at each scrape: `busy`, upstream -> requests under way; `breakers`, (upstream, model) -> state;
-        `store_up`, whether the limits' store answers; `queued` and `dropped`, the ledger's entries."""
-        self.registry = CollectorRegistry()
+        `store_up`, whether the limits' store answers; `queued`, the ledger's entries. `folder`: where the workers of
+        one gateway share their numbers."""
+        self._numbers = numbers = Numbers(folder)
         served = ("route", "model")
-        self._requests = self._tally("requests", "Finished calls.", (*served, "upstream", "outcome"))
-        self._tokens = self._tally("tokens", "Tokens by kind.", (*served, "kind"))
-        self._cost = self._tally("cost_usd", "What calls cost, in US dollars.", served)
-        self._attempts = self._tally("attempts", "Upstream calls by result.", ("model", "upstream", "result"))
-        self._fallbacks = self._tally("fallbacks", "Calls that moved on.", ("route", "from", "to", "cause"))
-        self._exposures = self._tally("experiment_exposures", "Calls by arm.", ("experiment", "arm"))
-        self.limit_rejections = self._tally("limit_rejections", "What limits refused.", ("limit",))
-        self._seconds = self._spread("request_seconds", "First to last byte of a call.", served, _SECONDS)
-        self._first_token = self._spread("time_to_first_token_seconds", "Until the first token.", served, _SECONDS)
-        self._per_token = self._spread(
-            "time_per_output_token_seconds", "Mean between the tokens of a stream.", served, _TOKEN_SECONDS
+        self._requests = Tally("requests", "Finished calls.", (*served, "upstream", "outcome"), numbers)
+        self._tokens = Tally("tokens", "Tokens by kind.", (*served, "kind"), numbers)
+        self._cost = Tally("cost_usd", "What calls cost, in US dollars.", served, numbers)
+        self._attempts = Tally("attempts", "Upstream calls by result.", ("model", "upstream", "result"), numbers)
+        self._fallbacks = Tally("fallbacks", "Calls that moved on.", ("route", "from", "to", "cause"), numbers)
+        self._exposures = Tally("experiment_exposures", "Calls by arm.", ("experiment", "arm"), numbers)
+        self._rejections = Tally("limit_rejections", "What limits refused.", ("limit",), numbers)
+        self._dropped = Tally("ledger_dropped", "Entries that were lost because there was no room.", (), numbers)
+        self._reloads = Tally("config_reloads", "Reloads of the configuration.", ("result",), numbers)
+        self._seconds = Spread("request_seconds", "First to last byte of a call.", served, _SECONDS, numbers)
+        self._first_token = Spread("time_to_first_token_seconds", "Until the first token.", served, _SECONDS, numbers)
+        self._per_token = Spread(
+            "time_per_output_token_seconds", "Mean between the tokens of a stream.", served, _TOKEN_SECONDS, numbers
         )
-        self._overhead = self._spread("overhead_seconds", "The gateway's own time.", ("route",), _OWN_SECONDS)
-        self._redis = self._spread("redis_seconds", "Round trips to Redis.", (), _OWN_SECONDS)
-        self.reloads = Counter(
-            "turnout_config_reloads", "Reloads of the configuration.", ("result",), registry=self.registry
+        self._overhead = Spread("overhead_seconds", "The gateway's own time.", ("route",), _OWN_SECONDS, numbers)
+        self._redis = Spread("redis_seconds", "Round trips to Redis.", (), _OWN_SECONDS, numbers)
+        self._digest = ""
+        self._levels = (
+            Level(
+                "in_flight", "Requests under way.", ("upstream",), lambda: {(u,): n for u, n in busy().items()}, numbers
+            ),
+            Level(
+                "breaker_state",
+                "Whether a model is left alone: 0 closed, 1 half-open, 2 open.",
+                ("upstream", "model"),
+                lambda: {(u, m): state for (u, m), state in breakers().items()},
+                numbers,
+                "max",
+            ),
+            Level(
+                "limit_store_up",
+                "Whether the store of the limits answers: 1, else 0.",
+                (),
+                lambda: {(): int(store_up())},
+                numbers,
+                "min",
+            ),
+            Level("ledger_queue_depth", "Entries to be written.", (), lambda: {(): queued()}, numbers),
+            Level(
+                "config_info", "The configuration in force.", ("digest",), lambda: {(self._digest,): 1}, numbers, "max"
+            ),
         )
-        self._info = Gauge("turnout_config_info", "The configuration in force.", ("digest",), registry=self.registry)
-        self.registry.register(
-            _Read("in_flight", "Requests under way.", ("upstream",), lambda: {(u,): n for u, n in busy().items()})
+        self.families: tuple[Tally | Spread | Level, ...] = (
+            *(kept for kept in vars(self).values() if isinstance(kept, Tally | Spread)),
+            *self._levels,
         )
-        text = "Whether a model is left alone: 0 closed, 1 half-open, 2 open."
-        self.registry.register(_Read("breaker_state", text, ("upstream", "model"), breakers))
-        text = "Whether the store of the limits answers: 1, else 0."
-        self.registry.register(_Read("limit_store_up", text, (), lambda: {(): int(store_up())}))
-        self.registry.register(_Read("ledger_queue_depth", "Entries to be written.", (), lambda: {(): queued()}))
-        text = "Entries that were lost because the queue was full."
-        self.registry.register(_Read("ledger_dropped", text, (), lambda: {(): dropped()}, CounterMetricFamily))
-
-    def _tally(self, name: str, text: str, labels: tuple[str, ...]) -> Tally:
-        return Tally(name, text, labels, self.registry)
-
-    def _spread(self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> Spread:
-        return Spread(name, text, labels, bounds, self.registry)
+        self._dropped.add((), 0)
 
     def configuration(self, digest: str) -> None:
         """The configuration with this digest is in force."""
-        self._info.clear()
-        self._info.labels(digest).set(1)
+        self._digest = digest
+
+    def reloaded(self, result: str) -> None:
+        """The configuration file was read again: `ok`, `same` or `refused`."""
+        self._reloads.add((result,))
 
     def limit_rejected(self, limit: str) -> None:
         """A limit with this label (`key_requests`, ...) has refused a call or a model."""
-        self.limit_rejections.add((limit,))
+        self._rejections.add((limit,))
 
     def redis_took(self, seconds: float) -> None:
         """Redis has answered."""
         self._redis.observe((), seconds)
+
+    def dropped(self, entries: int = 1) -> None:
+        """The ledger had no room for these."""
+        self._dropped.add((), entries)
 
     def observe(self, call: Call, now: float) -> None:
         """Count one finished call."""
@@ -184,46 +232,23 @@ class Metrics:
             if before.model != after.model:  # else it was made again, and has not moved on
                 self._fallbacks.add((route, before.model, after.model, before.cause))
 
+    def publish(self) -> None:
+        """Let the other workers' scrapes see this one's levels."""
+        for level in self._levels:
+            level.publish()
+
     def exposition(self) -> bytes:
-        """The text format of Prometheus."""
-        return generate_latest(_Uncreated(self.registry))
+        """The text format of Prometheus, for all workers."""
+        self.publish()
+        return generate_latest(_Scraped(self.families, self._numbers.scrape()))
 
 
-class _Uncreated:
-    """A registry without the `_created` series, which double the samples and say nothing that anybody asks."""
+class _Scraped:
+    """What Prometheus's client library needs of a registry."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, families: Iterable[Tally | Spread | Level], scrape: Scrape) -> None:
+        self._families, self._scrape = families, scrape
 
     def collect(self) -> Iterable[Metric]:
         """See CollectorRegistry."""
-        for family in self._registry.collect():
-            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
-            yield family
-
-
-class _Read:
-    """A gauge (or a counter) whose values are read where they are, at each scrape."""
-
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        read: Callable[[], Mapping[Any, int]],
-        family: type[CounterMetricFamily] | type[GaugeMetricFamily] = GaugeMetricFamily,
-    ) -> None:
-        """`read`: the values of `labels` -> value."""
-        self._name, self._text, self._labels, self._read = f"turnout_{name}", text, labels, read
-        self._family = family
-
-    def describe(self) -> Iterable[Metric]:
-        """No values are read at registration."""
-        return [self._family(self._name, self._text, labels=self._labels)]
-
-    def collect(self) -> Iterable[Metric]:
-        """One sample per combination of labels."""
-        family = self._family(self._name, self._text, labels=self._labels)
-        for labels, value in self._read().items():
-            family.add_metric(labels, value)
-        return [family]
+        return [family.family(self._scrape) for family in self._families]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.call import Attempt, Call, Plan, Split, Tried, Usage
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.numbers import fold
 from tests.unit.building import a_call, a_model, a_runtime, an_upstream
 
 M0, M1 = a_model("m0"), a_model("m1", an_upstream("u1"))
@@ -159,13 +164,52 @@ def test_refusals_and_round_trips_are_counted_as_they_happen(metrics: Metrics) -
 
 
 def test_store_and_ledger_are_read_at_each_scrape() -> None:
-    now = {"up": True, "queued": 0, "dropped": 0}
-    metrics = Metrics(
-        dict, store_up=lambda: bool(now["up"]), queued=lambda: now["queued"], dropped=lambda: now["dropped"]
-    )
+    now = {"up": True, "queued": 0}
+    metrics = Metrics(dict, store_up=lambda: bool(now["up"]), queued=lambda: now["queued"])
     names = ("turnout_limit_store_up", "turnout_ledger_queue_depth", "turnout_ledger_dropped_total")
     assert [total(metrics, name) for name in names] == [1, 0, 0]
-    now |= {"up": False, "queued": 7, "dropped": 3}
+    now |= {"up": False, "queued": 7}
+    metrics.dropped(3)
     assert [total(metrics, name) for name in names] == [0, 7, 3]
     types = {f.name: f.type for f in text_string_to_metric_families(metrics.exposition().decode())}
     assert types["turnout_ledger_dropped"] == "counter"
+
+
+def test_a_combination_of_labels_that_is_gone_is_told_no_more() -> None:
+    states = {("u0", "m0"): 2, ("u1", "m1"): 0}
+    metrics = Metrics(dict, lambda: states)
+    assert total(metrics, "turnout_breaker_state", upstream="u0") == 2
+    del states["u0", "m0"]
+    assert 'upstream="u0"' not in metrics.exposition().decode()
+    metrics.configuration("aaa")
+    metrics.configuration("bbb")
+    assert total(metrics, "turnout_config_info", digest="bbb") == 1
+    assert "aaa" not in metrics.exposition().decode()
+
+
+def test_any_worker_tells_for_all(tmp_path: Path) -> None:
+    """Two workers, in two processes: each counts, either is scraped."""
+    mine = Metrics(lambda: {"u0": 2}, lambda: {("u0", "m0"): 1}, folder=tmp_path)
+    other = """
+import sys; from pathlib import Path
+from gateway.telemetry.metrics import Metrics
+m = Metrics(lambda: {"u0": 3}, lambda: {("u0", "m0"): 2}, store_up=lambda: False, folder=Path(sys.argv[1]))
+m.limit_rejected("key_requests"); m.redis_took(0.002); m.publish(); m.configuration("d")
+import os, signal; os.kill(os.getpid(), signal.SIGKILL)
+"""
+    process = subprocess.Popen([sys.executable, "-c", other, str(tmp_path)])
+    assert process.wait(30) == -signal.SIGKILL
+    mine.limit_rejected("key_requests")
+    mine.redis_took(0.001)
+    expected = {
+        "turnout_limit_rejections_total": 2,
+        "turnout_redis_seconds_count": 2,
+        "turnout_in_flight": 5,
+        "turnout_breaker_state": 2,
+        "turnout_limit_store_up": 0,
+    }
+    assert {name: total(mine, name) for name in expected} == expected
+    fold(tmp_path, process.pid)  # what it counted stays, what it was doing is over
+    after = expected | {"turnout_in_flight": 2, "turnout_breaker_state": 1, "turnout_limit_store_up": 1}
+    assert {name: total(mine, name) for name in after} == after
+    assert total(mine, "turnout_redis_seconds_sum") == pytest.approx(0.003)
