@@ -48,6 +48,9 @@ class Seen:
     listed: frozenset[str] = frozenset()
     """The model ids it lists."""
     load: Load | None = None
+    down: bool = False
+    """Nobody listens, or it says itself that it cannot work yet: no call could be answered. (One that is only slow to
+    say how it is may be busy.)"""
 
 
 class Health:
@@ -118,7 +121,7 @@ async def _look(target: Target, upstream: Upstream) -> Seen:
     try:
         status, _ = await fetch(root + "/health", key, seconds=_PROBE_SECONDS)
         if status != 200:
-            return Seen(now(), f"its engine is not ready (health {status})")
+            return Seen(now(), f"its engine is not ready (health {status})", down=status >= 500)
         status, body = await fetch(f"{target.url}/models", key, seconds=_PROBE_SECONDS)
         rows = msgspec.json.decode(body)["data"] if status == 200 else []
         listed = frozenset(row["id"] for row in rows)
@@ -127,7 +130,7 @@ async def _look(target: Target, upstream: Upstream) -> Seen:
         status, body = await fetch(root + "/metrics", key, seconds=_PROBE_SECONDS)
         return Seen(now(), None, listed, load_of(body) if status == 200 else None)
     except UpstreamFailure as failure:
-        return Seen(now(), f"its engine does not answer ({failure.detail})")
+        return Seen(now(), f"its engine does not answer ({failure.detail})", down=failure.cause == "connect")
     except (msgspec.DecodeError, KeyError, TypeError):
         return Seen(now(), "its engine's list of models cannot be read")
 

@@ -51,13 +51,18 @@ class Replica:
     @property
     def ready(self) -> bool:
         """It has not failed lately, and its engine has not said that it is not ready."""
-        seen = self._seen(self.door.target)
+        seen = self.seen
         return self.breaker.ready and (seen is None or seen.why is None)
+
+    @property
+    def seen(self) -> Seen | None:
+        """The last look at its engine, unless that is long ago."""
+        return self._seen(self.door.target)
 
     @property
     def work(self) -> float:
         """Its outstanding calls: ours, or all that its engine last reported; a full KV cache doubles them."""
-        seen = self._seen(self.door.target)
+        seen = self.seen
         busy = self.door.client.busy
         if seen is None or seen.load is None:
             return busy
@@ -84,6 +89,17 @@ class Replicas:
         self._all = tuple(Replica(d, b, seen) for d, b in zip(doors, group.breakers, strict=True))
         self._only = self._all[0] if len(doors) == 1 else None
         self._watch = watch
+
+    @property
+    def down(self) -> str | None:
+        """Why there is nobody to ask: each engine was seen to be down a moment ago. None: somebody, or nobody knows."""
+        if self._watch is None:
+            return None
+        seen = [replica.seen for replica in self._all]
+        if not all(s is not None and s.down for s in seen):
+            return None
+        self._watch()  # whoever is turned away wants it back as well
+        return next((s.why for s in seen if s is not None), None)
 
     async def send(self, body: Body, ask: Ask) -> Answer:
         """One call. Should a replica refuse the connection, the next one is asked: nothing was sent.

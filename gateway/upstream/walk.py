@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from gateway import clock
 from gateway.call import Answer, Attempt, Call, Incoming, Plan, Tried, Usage
@@ -20,8 +21,22 @@ from gateway.upstream.retry import Failed, Retries
 _MAX_REFUSAL = 64 * 1024
 """Bytes of an error body that are read."""
 
+BACK_SOON = 5.0
+"""Seconds after which a caller may ask for an engine that is down again."""
+
 Hold = Callable[[Call, Attempt, Incoming, float], Awaitable[Answer]]
 """The relay's part of an attempt: the answer once it has committed."""
+
+
+class Down(NamedTuple):
+    """An engine that was not asked, and why."""
+
+    model: str
+    upstream: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.model} via {self.upstream}: {self.why}"
 
 
 class Walker:
@@ -37,8 +52,11 @@ class Walker:
     async def open(self, call: Call, plan: Plan, hold: Hold) -> Answer:
         """The first answer that commits. Raises GatewayError once no attempt is left or none may follow."""
         failed: list[Failed] = []
-        turns = self._turns(plan, failed)
+        down: list[Down] = []
+        turns = self._turns(plan, failed, down)
         attempt = next(turns, None)
+        if attempt is None:
+            raise _nobody(call, down)
         while attempt is not None:
             try:
                 answer = await self._attempt(call, attempt, hold)
@@ -47,13 +65,17 @@ class Walker:
             except UpstreamFailure as failure:
                 failed.append(Failed(attempt, failure.with_traceback(None)))  # whose frames hold this list
             attempt = await self._next(call, turns, failed)
-        raise _verdict(call, failed)
+        raise _verdict(call, failed, down)
 
-    def _turns(self, plan: Plan, failed: Sequence[Failed]) -> Iterator[Attempt]:
-        """The attempts whose breakers let calls through when their turn comes; then of the others the soonest back."""
+    def _turns(self, plan: Plan, failed: Sequence[Failed], down: list[Down]) -> Iterator[Attempt]:
+        """The attempts whose breakers let calls through when their turn comes; then of the others the soonest back.
+        Those whose engines are known to be down go to `down`: while one loads, a call would only wait in vain."""
         resting: list[Attempt] = []
         for attempt in plan.attempts:
-            if not self._replicas[attempt.model.name].group.ready:
+            replicas = self._replicas[attempt.model.name]
+            if (why := replicas.down) is not None:
+                down.append(Down(attempt.model.name, attempt.model.upstream.name, why))
+            elif not replicas.group.ready:
                 resting.append(attempt)
             elif _fits(attempt, failed):
                 yield attempt
@@ -144,13 +166,24 @@ def _fits(attempt: Attempt, failed: Sequence[Failed]) -> bool:
     return not overflown or (attempt.model.context or 0) > max(overflown)
 
 
-def _verdict(call: Call, failed: Sequence[Failed]) -> GatewayError:
+def _nobody(call: Call, down: Sequence[Down]) -> GatewayError:
+    """Nothing was asked: all that the plan has are engines that are down."""
+    text = call.prefix(down[0].model) + "; ".join(map(str, down))
+    return GatewayError("no_healthy_model", text, retry_after=BACK_SOON)
+
+
+def _verdict(call: Call, failed: Sequence[Failed], down: Sequence[Down]) -> GatewayError:
     """The error the caller sees: the last attempt's, with what became of the others, and the soonest time to return."""
     last = call.tried[-1]
-    others = [t for t in call.tried if (t.model, t.detail) != (last.model, last.detail)]
+    others = [
+        f"{t.model} via {t.upstream}: {t.detail}"
+        for t in call.tried
+        if (t.model, t.detail) != (last.model, last.detail)
+    ]
+    others = [*map(str, down), *others]
     where = f"{last.model} via {last.upstream}"
     if others:
-        where = "; ".join(f"{t.model} via {t.upstream}: {t.detail}" for t in others) + f"; then {where}"
+        where = "; ".join(others) + f"; then {where}"
     error = failed[-1].failure.as_error(call.prefix(last.model) + where)
     if error.retry_after is not None:
         error.retry_after = min(f.failure.retry_after for f in failed if f.failure.retry_after is not None)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartGateway
-from tests.fakes import Exchange, Hang, Reply, Upstream, error, refusing_port, to_json
+from tests.fakes import Exchange, Hang, Reply, Reset, Upstream, error, refusing_port, to_json
 from tests.harness import LocalGateway, config_for
 from tests.wire.calls import LIMIT, STREAM
+from tests.wire.checks import openai_error
 
 HEALTHY = Reply(b"", separate=False)
 
@@ -130,6 +131,44 @@ async def test_c48_a_model_that_comes_and_goes(upstream: Upstream, second: Upstr
     assert await upstream_of(gw) == "u0"
     upstream.models.remove("fake")
     await until_first(gw, "m1")
+
+
+@pytest.mark.parametrize("fields", [STREAM, {}], ids=["stream", "plain"])
+async def test_c48_alone_an_engine_that_is_known_to_load_is_not_asked(
+    upstream: Upstream, gateway: StartGateway, fields: dict[str, Any]
+) -> None:
+    upstream.script(Reply(b"", 503, separate=False), path="/health", times=None)
+    upstream.script(error(503, "loading"), path="/completions", times=None)
+    gw = await gateway(engine_config(upstream, upstream), look_seconds=0.02)
+    async with asyncio.timeout(LIMIT):
+        while (answered := await gw.chat(model="m0", **fields)).json()["error"]["code"] != "no_healthy_model":
+            pass  # the first look is under way
+    asked = upstream.count()
+    for _ in range(5):
+        answered = await gw.chat(model="m0", **fields)
+        openai_error(answered, 503, "no_healthy_model")
+        assert answered.header("retry-after") == "5"
+    assert answered.json()["error"]["message"] == "m0 via u0: its engine is not ready (health 503)"
+    assert upstream.count() == asked
+    upstream.scripts.clear()
+    upstream.script(HEALTHY, path="/health", times=None)
+    async with asyncio.timeout(LIMIT):
+        while (await gw.chat(model="m0", **fields)).status != 200:
+            pass
+
+
+async def test_c48_an_engine_that_is_slow_to_tell_is_asked_all_the_same(
+    upstream: Upstream, gateway: StartGateway
+) -> None:
+    """It may be busy with calls."""
+    upstream.script(Reset(), path="/health", times=None)
+    gw = await gateway(engine_config(upstream, upstream), look_seconds=0.02)
+    for _ in range(3):
+        assert await upstream_of(gw, model="m0") == "u0"
+    async with asyncio.timeout(LIMIT):
+        while upstream.count("/health", "GET") < 2:
+            await gw.metrics()
+    assert await upstream_of(gw, model="m0") == "u0"
 
 
 @pytest.mark.parametrize("fields", [STREAM, {}], ids=["stream", "plain"])

@@ -64,10 +64,35 @@ async def test_an_engine_that_could_not_answer(upstream: Upstream, health: Step,
     assert await Health().why_not(a_local_model(resolve(upstream.url))) == why
 
 
+@pytest.mark.parametrize(
+    ("health", "down"),
+    [
+        (Reply(b"", 503), True),
+        (Reply(b"", 500), True),
+        (Reply(b""), False),
+        (Reply(b"", 404), False),
+        (Reply(b"", 401), False),
+        (Reset(), False),
+    ],
+    ids=["503", "500", "200", "404", "401", "reset"],
+)
+async def test_down_is_one_that_says_so_itself(upstream: Upstream, health: Step, down: bool) -> None:
+    """Any other could answer a call all the same."""
+    answers(upstream, health)
+    looks, model = Health(), a_local_model(resolve(upstream.url))
+    await looks.why_not(model)
+    seen = looks.seen(model.upstream.targets[0])
+    assert seen is not None
+    assert seen.down is down
+
+
 async def test_nobody_at_the_port() -> None:
     with refusing_port() as port:
-        why = await Health().why_not(a_local_model(resolve(f"http://127.0.0.1:{port}")))
-        assert why == "its engine does not answer (connection refused)"
+        looks, model = Health(), a_local_model(resolve(f"http://127.0.0.1:{port}"))
+        assert await looks.why_not(model) == "its engine does not answer (connection refused)"
+        seen = looks.seen(model.upstream.targets[0])
+        assert seen is not None
+        assert seen.down
 
 
 async def test_one_usable_replica_is_enough(upstream: Upstream) -> None:

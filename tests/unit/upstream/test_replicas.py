@@ -298,6 +298,26 @@ async def test_calls_that_leave_say_nothing_against_a_replica() -> None:
     assert rig.order()[0] == 0
 
 
+def test_down_are_all_or_none() -> None:
+    wanted: list[int] = []
+    rig = Rig(2, watch=lambda: wanted.append(1))
+    assert rig.replicas.down is None
+    rig.seen[0] = Seen(rig.now, "loading", down=True)
+    assert rig.replicas.down is None
+    rig.seen[1] = Seen(rig.now, "does not list the model")
+    assert rig.replicas.down is None
+    assert not wanted
+    rig.seen[1] = Seen(rig.now, "refused", down=True)
+    assert rig.replicas.down == "loading"
+    assert wanted == [1]
+
+
+def test_what_is_no_engine_is_never_down() -> None:
+    rig = Rig(1)
+    rig.seen[0] = Seen(rig.now, "loading", down=True)
+    assert rig.replicas.down is None
+
+
 async def test_each_call_is_told_to_whoever_watches() -> None:
     calls: list[int] = []
     rig = Rig(1, watch=lambda: calls.append(1))

@@ -13,7 +13,9 @@ from gateway import clock
 from gateway.call import Attempt, Call
 from gateway.config.runtime import Timeouts
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
+from gateway.upstream.health import Seen
 from gateway.upstream.retry import RESERVE, SHARE
+from gateway.upstream.walk import BACK_SOON
 from tests.unit.building import a_call
 from tests.unit.upstream.walking import Client, Held, Incoming, Rig, failing
 
@@ -310,6 +312,38 @@ async def test_a_caller_that_leaves_says_nothing_against_a_model() -> None:
         await asyncio.wait([opening])
     assert [cause for _, cause in rig.tried] == ["abandoned"] * 3
     assert rig.breakers.states() == {("u0", "m0"): 0}
+
+
+# -- engines that are down
+
+
+LOADING = Seen(0.0, "its engine is not ready (health 503)", down=True)
+
+
+async def test_an_engine_that_is_down_is_not_asked() -> None:
+    first, other = Client(), Client()
+    rig = Rig(first, other)
+    rig.seen["m0"] = LOADING
+    assert (await rig.open()).model == "m1"
+    assert (first.bodies, rig.tried) == ([], [("m1", "")])
+
+
+async def test_with_nobody_else_the_caller_is_told_to_come_back() -> None:
+    first, other = Client(), Client()
+    rig = Rig(first, other)
+    rig.seen["m0"] = rig.seen["m1"] = LOADING
+    error = await rig.refused()
+    assert (error.code, error.status, error.retry_after) == ("no_healthy_model", 503, BACK_SOON)
+    why = "its engine is not ready (health 503)"
+    assert error.message == f"route auto: m0 via u0: {why}; m1 via u1: {why}"
+    assert (first.bodies, other.bodies, rig.tried) == ([], [], [])
+
+
+async def test_it_is_named_beside_those_that_failed() -> None:
+    rig = Rig(Client(), failing("server_error"))
+    rig.seen["m0"] = LOADING
+    text = "route auto: m0 via u0: its engine is not ready (health 503); then m1 via u1: it was server_error"
+    assert (await rig.refused()).message == text
 
 
 # -- once more

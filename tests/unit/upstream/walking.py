@@ -12,6 +12,7 @@ from gateway.call import Attempt, Call, Plan
 from gateway.config.runtime import GatewaySettings, Model, Target
 from gateway.errors import GatewayError, UpstreamFailure
 from gateway.upstream.breaker import Breakers
+from gateway.upstream.health import Seen
 from gateway.upstream.replicas import Door, Replicas
 from gateway.upstream.retry import Retries
 from gateway.upstream.walk import Walker
@@ -84,6 +85,8 @@ class Rig:
         self.plan = Plan("auto", "default", tuple(Attempt(model, "because") for model in models))
         self.runtime = a_runtime(*models, gateway=GatewaySettings(**gateway))
         self.clock = 1000.0
+        self.seen: dict[str, Seen] = {}
+        """What the engine of a model was last seen to be."""
         self.breakers = Breakers(lambda: self.clock)
         settings = self.runtime.gateway
         known = self.breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds)
@@ -91,7 +94,8 @@ class Rig:
         for model, asked in zip(models, groups, strict=True):
             pairs = zip(model.upstream.targets, asked, strict=True)
             doors = [Door(target, client, {"chat": b"POST / HTTP/1.1\r\n"}) for target, client in pairs]
-            replicas[model.name] = Replicas(doors, known[model.name])
+            seen, name = (lambda target, name=model.name: self.seen.get(name)), model.name
+            replicas[name] = Replicas(doors, known[name], seen, lambda: None)
         self.retries = Retries([m.upstream.name for m in models], lambda low, high: 0.0)
         self._walker = Walker(replicas, self.retries, lambda attempt: f"id-of-{attempt.model.name}")
         self.call = a_call(runtime=self.runtime, arrived=clock.now())
