@@ -62,6 +62,8 @@ class Caller:
     limits: Limit | None = None
     """Its own limits; None: the default ones."""
     budget: Budget | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    """What its key was given along when it was created."""
 
 
 class Body(Struct, frozen=True):

@@ -107,12 +107,17 @@ def _findings(
 
 def _finding(error: ErrorDetails, values: Any, variables: Mapping[KeyPath, tuple[str, ...]]) -> Finding:
     path = _written(error["loc"], values)
-    message = _WORDS.get(error["type"], error["msg"].lower()).format(**error.get("ctx", {}))
+    message = in_words(error)
     if error["loc"][-1:] == ("[key]",):
         message = f"the name {message}"
     if path in variables:
         message = f"{message} (comes from {', '.join(variables[path])})"
     return Finding(path, message, _suggestion(error, path))
+
+
+def in_words(error: ErrorDetails) -> str:
+    """What is wrong, in plain words."""
+    return _WORDS.get(error["type"], error["msg"].lower()).format(**error.get("ctx", {}))
 
 
 def _suggestion(error: ErrorDetails, path: KeyPath) -> str | None:
