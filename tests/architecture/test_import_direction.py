@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "flow": STAGES | SHARED | {"telemetry"},
     "wiring": STAGES | SHARED | {"telemetry", "flow"},
     "app": ANYTHING - {"cli", "serving"},
-    "reference": SHARED | {"upstream"},
+    "reference": SHARED | {"upstream", "telemetry"},
     "cli": ANYTHING,
     "serving": frozenset({"errors", "clock", "config"}),
 }

@@ -1,22 +1,26 @@
-"""The generated error reference is current and whole."""
+"""The generated references of errors and metrics are current and whole."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
+
 from gateway.errors import CAUSES, ERRORS
-from gateway.reference import FOLDER, page
+from gateway.reference import FOLDER, LABELS, errors_page, metrics_page, pages
+from gateway.telemetry.metrics import Metrics
 from gateway.upstream.classify import TABLE
 
 
 def rows() -> list[list[str]]:
     """The cells of every table row, heads and rules left out."""
-    lines = [line for line in page().splitlines() if line.startswith("| `") or re.match(r"\| (\d|any)", line)]
+    lines = [line for line in errors_page().splitlines() if line.startswith("| `") or re.match(r"\| (\d|any)", line)]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-def test_the_page_is_current() -> None:
-    assert (FOLDER / "errors.md").read_text(encoding="utf-8") == page(), "run python -m gateway.reference"
+@pytest.mark.parametrize("name", ["errors.md", "metrics.md"])
+def test_the_page_is_current(name: str) -> None:
+    assert (FOLDER / name).read_text(encoding="utf-8") == pages()[name], "run python -m gateway.reference"
 
 
 def test_everything_is_on_it() -> None:
@@ -39,3 +43,17 @@ def test_it_says_what_the_tables_say() -> None:
     assert named["`insufficient_quota`"][-1].endswith("SDKs are told not to retry.")
     words = CAUSES["context_overflow"].words
     assert named["`context_overflow`"] == [words, "`context_length_exceeded`", "with a larger context", "no", "yes"]
+
+
+def test_every_metric_and_every_label_is_on_its_page() -> None:
+    text, families = metrics_page(), Metrics(dict).families
+    told = re.findall(
+        r"^\| `(turnout_\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| (\S[^|]+) \|$", text, re.MULTILINE
+    )
+    assert {name.removesuffix("_total") for name, *_ in told} == {kept.name for kept in families}
+    assert all(name.endswith("_total") == (kind == "counter") for name, kind, *_ in told)
+    labels = {name.removesuffix("_total"): re.findall(r"\w+", cell) for name, _, cell, _ in told}
+    assert labels == {kept.name: list(kept.labels) for kept in families}
+    used = {label for kept in families for label in kept.labels}
+    assert {key.rpartition(".")[2] for key in LABELS} == used
+    assert all(f"| `{label}`" in text for label in used)
