@@ -62,7 +62,7 @@ class Address:
         return commands
 
     def elsewhere(self, node: str) -> Self:
-        """The same Redis at another node, `host:port`; without a host at the same one. Raises ValueError."""
+        """The same Redis at another node, `host:port`; without a host at the same one."""
         host, _, port = node.rpartition(":")
         return replace(self, host=host.strip("[]") or self.host, port=int(port), path="")
 

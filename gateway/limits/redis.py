@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -30,6 +32,8 @@ _PASSING = (
     *("NOREPLICAS", "NOAUTH", "NOPERM"),
 )
 """Errors that say nothing about the command, only that it cannot be done here and now."""
+
+_MOVED = re.compile(r"MOVED \d+ (\S*:\d+)$")
 
 Part = str | int
 
@@ -113,8 +117,14 @@ class RedisStore:
         for script, args in ((self._settle, ("", self._period, "sure")), (self._renew, (self._lease_time,))):
             await self._run(script, (), args, lambda _: None)  # known from now on: no settlement has to be sent twice
 
+    async def finish(self) -> None:
+        """Wait until all that was sent is answered, as long as one waits for any answer."""
+        if self._link is not None:
+            with suppress(StoreDown):
+                await self._link.ask(pack("PING"), lambda _: None)
+
     def close(self) -> None:
-        """End the connection."""
+        """End the connection at once."""
         self.down = lambda why: None
         if self._link is not None:
             self._link.close()
@@ -232,18 +242,22 @@ class RedisStore:
 
     def _undo(self, lease: str, demands: Sequence[Demand], answer: object) -> None:
         """Nobody waits for this take any more."""
-        if isinstance(answer, StoreDown):
-            self.backlog.add(lease, [Settled(d, 0, 0) for d in demands], unsure=True)
-        elif not isinstance(answer, ReplyError):
+        if isinstance(answer, ReplyError):
+            return
+        try:
             taken = _taken(answer, len(demands))
+        except StoreDown:
+            self.backlog.add(lease, [Settled(d, 0, 0) for d in demands], unsure=True)
+        else:
             if taken.refused is None:
                 self.settle(lease, [Settled(d, r, 0) for d, r in zip(demands, taken.reserved, strict=True)])
 
     def _learn(self, error: str) -> None:
         """Errors that say where to go instead: the named node, or whoever has the address now."""
-        if error.startswith("MOVED "):
-            self._node = self._node.elsewhere(error.split(" ")[2])
-        if self._link is not None and (error.startswith("MOVED ") or "READONLY" in error):
+        moved = _MOVED.match(error)
+        if moved:
+            self._node = self._node.elsewhere(moved[1])
+        if self._link is not None and (moved or "READONLY" in error):
             self._link.close(error)
 
     def _flatten(self, demands: Sequence[Demand], args: list[Part]) -> list[str]:

@@ -1,7 +1,7 @@
 """What the limiter asks of the place where limits are kept; `memory.py` and `redis.py` are two such places.
 
 A call's demands are taken all together or not at all, and each is settled exactly once by its lease and key. A lease
-may take several times, never twice from one key.
+may take several times, never twice from one key; a key belongs to one kind of demand.
 """
 
 from __future__ import annotations
