@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -50,6 +51,7 @@ from gateway.upstream.walk import Walker
 
 RENEW_SECONDS = 10.0
 """Between two prolongations of what calls under way hold; a third of a lease."""
+PUBLISH_SECONDS = 1.0
 NOTICE_SECONDS = 2.0
 """Between a signal and the closing of the listener, where a load balancer asks for readiness."""
 
@@ -108,14 +110,15 @@ class Gateway:
         pool_limits: PoolLimits = PoolLimits(),
         look_seconds: float = LOOK_SECONDS,
         store: Store | None = None,
+        shared: Path | None = None,
     ) -> None:
         """`look_seconds`: between two looks at an engine that calls want. `store`: where limits are kept; None: in
-        this process."""
+        this process. `shared`: the folder that several workers share their numbers in."""
         self.log = log
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
         self._breakers = Breakers()
-        self.metrics = Metrics(self._busy, self._breakers.states)
+        self.metrics = Metrics(self._busy, self._breakers.states, folder=shared)
         self._health = Health(self.tasks.spawn, look_seconds)
         self._pins = Pins()
         self._sizes = Sizes()
@@ -206,7 +209,7 @@ class Gateway:
         if call.answered is not None and call.answered.model.price is not None:
             model = call.answered.model
             call.cost = cost(model, call.usage, clock.now() - call.tried[-1].started, self._beside(model.upstream))
-            self._sizes.learn(call)
+        self._sizes.learn(call)
 
     def _prompt_tokens(self, call: Call) -> int:
         return self._planner.facts(call).prompt_tokens
@@ -305,6 +308,13 @@ class Gateway:
         """Start what runs beside the calls."""
         self.resolve_ids()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
+        self.tasks.spawn(self._publish())
+
+    async def _publish(self) -> None:
+        """Other workers are asked for this one's levels too."""
+        while True:
+            self.metrics.publish()
+            await asyncio.sleep(PUBLISH_SECONDS)
 
     def resolve_ids(self) -> asyncio.Task[None]:
         """Find out, beside everything else, which of a model's ids its upstream has; the task that does."""

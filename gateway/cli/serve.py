@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.app import create
+from gateway.cli.workers import run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.crosscheck import refuse_host
@@ -33,12 +34,15 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    if (workers or runtime.gateway.workers) > 1:
-        print("turnout serve: more than one worker is not active yet; start it with one", file=sys.stderr)
+    count = workers or runtime.gateway.workers
+    if count > 1 and runtime.gateway.redis_url is None:
+        print("turnout serve: more than one worker needs gateway.redis_url, so that limits are shared", file=sys.stderr)
         return 2
     listener = bind(runtime)
     if listener is None:
         return 1
+    if count > 1:
+        return run_workers(bound(runtime, listener), listener, count)
     web = server(bound(runtime, listener), config, written)
     with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
         runner.run(serve_on(web, listener))
@@ -93,8 +97,9 @@ def only_after_restart(start: Runtime, changed: Runtime) -> list[str]:
     return keys
 
 
-def server(runtime: Runtime, config: Path, written: Runtime) -> WebServer:
-    """The web server with the gateway in it, logging to stderr and reloading its configuration.
+def server(runtime: Runtime, config: Path, written: Runtime, shared: Path | None = None) -> WebServer:
+    """The web server with the gateway in it, logging to stderr and reloading its configuration. `shared`: the folder
+    of all workers, where there are several.
 
     `written` is what the file said at the start, without the command line. Whatever a changed file says, the address
     stays the bound one; so the rule that an open address needs a key is asked of that.
@@ -127,7 +132,7 @@ def server(runtime: Runtime, config: Path, written: Runtime) -> WebServer:
 
         await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()
 
-    application = create(runtime, log, background=reload, at_end=writer.close)
+    application = create(runtime, log, background=reload, at_end=writer.close, shared=shared)
     return WebServer(
         settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain
     )

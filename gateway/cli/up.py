@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gateway.cli.serve import address, bind, bound, serve_on, server, with_address
+from gateway.cli.workers import serve_with_workers
 from gateway.config import ConfigError, Runtime, load
 from gateway.edge.server import WebServer
 from serving.engine import EngineFailed, Engines, run_engines
@@ -43,6 +44,8 @@ async def _run(runtime: Runtime, web: WebServer, listener: socket.socket) -> int
     if engines is None:
         return 0
     try:
+        if runtime.gateway.workers > 1:
+            return await serve_with_workers(runtime, listener, runtime.gateway.workers, lambda: _welcome(runtime))
         await serve_on(web, listener, lambda: _welcome(runtime))
     finally:
         await engines.stop()

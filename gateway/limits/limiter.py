@@ -158,7 +158,6 @@ class Limiter:
     def settle(self, held: Held, settled: list[Settled]) -> None:
         """Send the settlement."""
         self._means.running.discard(held)
-        self._means.sizes.learn(held.call)
         if settled:
             self._means.store.settle(held.id, settled)
 

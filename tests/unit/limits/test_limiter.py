@@ -63,9 +63,11 @@ class Rig:
         return refusal.value
 
 
-def end(call: Call, model: Any = FAST, completion: int = 0, usd: str = "0") -> None:
+def end(call: Call, model: Any = FAST, completion: int = 0, usd: str = "0", sizes: Sizes | None = None) -> None:
     """The call has an answer (10 prompt tokens) and is over."""
     answered(call, model, completion=completion, cost=usd).lease.settle(call)
+    if sizes is not None:
+        sizes.learn(call)
 
 
 async def test_without_limits_there_is_nothing_to_hold() -> None:
@@ -135,7 +137,7 @@ async def test_usual_sizes_are_learned() -> None:
     rig = Rig(Limits(default=Limit(tokens_per_minute=1000)))
     call = await rig.admit()
     assert dict(call.limits)[b"x-ratelimit-remaining-tokens"] == b"850"
-    end(call, completion=300)
+    end(call, completion=300, sizes=rig.means.sizes)
     rig.now += 5
     assert dict((await rig.admit()).limits)[b"x-ratelimit-remaining-tokens"] == b"600"
 
@@ -256,7 +258,7 @@ async def test_what_the_ledger_knows_counts() -> None:
 async def test_a_model_priced_by_time_is_reserved_for_as_its_calls_usually_cost() -> None:
     timed = a_model("timed", price=Price(gpu_second=Decimal("0.001")))
     rig = Rig()
-    end(await rig.admit(PAYING, models=(timed,)), timed, usd="0.004")
+    end(await rig.admit(PAYING, models=(timed,)), timed, usd="0.004", sizes=rig.means.sizes)
     await rig.admit(PAYING, models=(timed,))
     await rig.admit(PAYING, models=(timed,))
     await rig.refusal(PAYING, models=(timed,))
