@@ -19,8 +19,13 @@ def facts() -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "gcc": _output("gcc", "-dumpfullversion"),
         "python": platform.python_version(),
-        "load average at start": " ".join(f"{value:.2f}" for value in os.getloadavg()),
+        "load average at start": load_average(),
     }
+
+
+def load_average() -> str:
+    """Of the last 1, 5 and 15 minutes."""
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 def _search(pattern: str, file: Path) -> str:

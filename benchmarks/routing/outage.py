@@ -196,7 +196,9 @@ async def outage(case: Case) -> Figures:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="turnout-bench-")))
         *first, other = [stack.enter_context(stand_in(folder, n)) for n in range(case.replicas + 1)]
-        async with Gateway(configuration([replica.url for replica in first], other.url)) as gateway:
+        config = configuration([replica.url for replica in first], other.url)
+        # This checkout's gateway, wherever the environment's own comes from.
+        async with Gateway(config, {"PYTHONPATH": str(ROOT)}) as gateway:
             await load(gateway.url, case.streams, 0.5)
             told, (fault, before) = await asyncio.gather(
                 load(gateway.url, case.streams, BEFORE_SECONDS + AFTER_SECONDS), strike(first[0], case.fault)
