@@ -24,7 +24,8 @@ class AsgiExchange(Exchange):
         self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, pulse: Pulse, tasks: Tasks
     ) -> None:
         peer = (scope.get("client") or ("",))[0]
-        super().__init__(endpoint, headers_of(scope["headers"]), peer, line_of(scope), pulse, tasks)
+        super().__init__(endpoint, headers_of(scope["headers"]), peer, pulse, tasks)
+        self._line = line_of(scope)
         self._receive_message = receive
         self._send_message = send
 
@@ -34,6 +35,15 @@ class AsgiExchange(Exchange):
             self.left = True
             raise asyncio.CancelledError
         return message.get("body", b""), message.get("more_body", False)
+
+    def _all_here(self) -> bool:
+        return self._line.body_complete
+
+    def _tell(self, lost: Callable[[], None] | None) -> None:
+        self._line.on_lost(lost)
+
+    def _drop(self) -> None:
+        self._line.drop()
 
     async def _begin(self, status: int, headers: Headers) -> None:
         await self._send_message({"type": "http.response.start", "status": status, "headers": headers})

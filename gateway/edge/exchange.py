@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from gateway import clock
 from gateway.call import Call, Endpoint, Headers
 from gateway.clock import Tasks
-from gateway.edge.line import Line
 from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.render import call_headers, error_body, error_event, error_headers, request_id
 from gateway.errors import GatewayError
@@ -26,14 +26,11 @@ _DRAIN_SECONDS = 5.0
 class Exchange(ABC):
     """See `call.Exchange`. The adapters (`asgi.py`, `native.py`) take body parts and send bytes."""
 
-    def __init__(
-        self, endpoint: Endpoint, headers: dict[bytes, bytes], peer: str, line: Line, pulse: Pulse, tasks: Tasks
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, headers: dict[bytes, bytes], peer: str, pulse: Pulse, tasks: Tasks) -> None:
         self.endpoint = endpoint
         self.headers = headers
         self.peer = peer
         self.left = False
-        self._line = line
         self._pulse = pulse
         self._tasks = tasks
         self._task: asyncio.Task[Any] | None = None
@@ -49,6 +46,22 @@ class Exchange(ABC):
     @abstractmethod
     async def _take(self) -> tuple[bytes, bool]:
         """The next part of the body, and whether more follows. CancelledError, and `left` set, if none can come."""
+
+    def _whole(self) -> bytes | None:
+        """The body, where all of it is here already."""
+        return None
+
+    @abstractmethod
+    def _all_here(self) -> bool:
+        """All of the body has arrived."""
+
+    @abstractmethod
+    def _tell(self, lost: Callable[[], None] | None) -> None:
+        """Whom to tell when the caller's connection is gone."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Close the connection at once: the caller sees that the answer is not whole."""
 
     @abstractmethod
     async def _begin(self, status: int, headers: Headers) -> None:
@@ -68,11 +81,13 @@ class Exchange(ABC):
     async def read(self, limit: int) -> bytes:
         """See `call.Exchange`."""
         self._check_head(limit)
-        self._reading = True
-        body, more = await self._take_in_time()
-        if more:
-            body = await self._read_on(body, limit)
-        self._reading = False
+        body = self._whole()
+        if body is None:
+            self._reading = True
+            body, more = await self._take_in_time()
+            if more:
+                body = await self._read_on(body, limit)
+            self._reading = False
         if limit and len(body) > limit:
             raise _too_large(limit)
         return body
@@ -100,9 +115,10 @@ class Exchange(ABC):
     def _check_head(self, limit: int) -> None:
         # No content type is fine, but not from a web page: browsers send that to any address without asking first.
         content_type = self.headers.get(b"content-type", b"" if b"origin" in self.headers else None)
-        if content_type is not None and not _JSON.fullmatch(content_type):
+        if content_type not in (None, b"application/json") and not _JSON.fullmatch(content_type):
             raise GatewayError("unsupported_media_type", "Send the body as 'content-type: application/json'.")
-        if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        encoding = self.headers.get(b"content-encoding")
+        if encoding is not None and encoding.strip().lower() != b"identity":
             raise GatewayError("unsupported_media_type", "Compressed request bodies are not accepted; send plain JSON.")
         declared = self.headers.get(b"content-length", b"")
         if limit and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
@@ -115,12 +131,12 @@ class Exchange(ABC):
         self._call = call
         self._task = asyncio.current_task()
         self._sent_at = call.arrived
-        self._line.on_lost(self._on_lost)
+        self._tell(self._on_lost)
         self._pulse.add(self)
 
     def release(self) -> None:
         """See `call.Exchange`."""
-        self._line.on_lost(None)
+        self._tell(None)
         self._pulse.remove(self)
         self._task = None
         self._call = None  # with its body: an idle connection keeps its last exchange
@@ -138,7 +154,7 @@ class Exchange(ABC):
                 self._late = True
                 self._task.cancel()
             elif not self._reading and waited > patience.stall:
-                self._line.drop()
+                self._drop()
                 self._on_lost()
         elif self._call is not None and self._call.body.stream and now - self._sent_at > patience.ping:
             self._tasks.spawn(self._ping(self._call))
@@ -204,13 +220,13 @@ class Exchange(ABC):
         elif call.body.stream:
             await self.end(error_event(error))
         else:
-            self._line.drop()
+            self._drop()
 
     async def _refuse(self, call: Call, error: GatewayError) -> None:
         body = error_body(error)
         headers = call_headers(call) + error_headers(error)
         headers += ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
-        whole = self._line.body_complete
+        whole = self._all_here()
         if not whole:
             headers.append((b"connection", b"close"))
         call.status = error.status

@@ -13,11 +13,12 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+
 from gateway import clock
 from gateway.call import Endpoint, Headers
 from gateway.clock import Tasks
 from gateway.edge.exchange import Exchange
-from gateway.edge.line import Line, headers_of
 from gateway.edge.pulse import Pulse
 from gateway.edge.visits import Tell
 
@@ -44,16 +45,16 @@ class Inference:
 class NativeExchange(Exchange):
     """One request on an uvicorn connection; takes the place of its `RequestResponseCycle`."""
 
-    def __init__(self, inference: Inference, endpoint: Endpoint, connection: Any, keep_alive: bool) -> None:
+    def __init__(
+        self,
+        inference: Inference,
+        endpoint: Endpoint,
+        headers: dict[bytes, bytes],
+        connection: Any,
+        keep_alive: bool,
+    ) -> None:
         client = connection.client
-        super().__init__(
-            endpoint,
-            headers_of(connection.headers),
-            client[0] if client else "",
-            Line(connection, self),
-            inference.pulse,
-            inference.tasks,
-        )
+        super().__init__(endpoint, headers, client[0] if client else "", inference.pulse, inference.tasks)
         self._run = inference.run
         self._connection = connection
         self._transport = connection.transport
@@ -63,8 +64,9 @@ class NativeExchange(Exchange):
         self._pending = b""
         """The head, until it goes out together with the first bytes of the body."""
         self._chunked = False
+        self._parts: list[bytes] = []
+        self._unread = 0
         # What uvicorn's connection reads and sets.
-        self.body = bytearray()
         self.more_body = True
         self.disconnected = False
         self.keep_alive = keep_alive
@@ -87,36 +89,65 @@ class NativeExchange(Exchange):
             await self._run(self)
         finally:
             if not self.response_complete and not self.disconnected:
-                self._line.drop()
+                self._drop()
+
+    def got(self, data: bytes) -> None:
+        """Body bytes have come."""
+        self._parts.append(data)
+        self._unread += len(data)
+        if self._unread > HIGH_WATER_LIMIT:
+            self._flow.pause_reading()
+        self.set()
+
+    def _whole(self) -> bytes | None:
+        if self.more_body:
+            return None
+        self._flow.resume_reading()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        part = b"".join(self._parts)  # a body in one piece is not copied
+        self._parts.clear()
+        self._unread = 0
+        return part
+
+    def _all_here(self) -> bool:
+        return not self.more_body
+
+    def _tell(self, lost: Callable[[], None] | None) -> None:
+        self._connection.on_lost = lost
+
+    def _drop(self) -> None:
+        self.disconnected = True
+        self._transport.abort()
 
     async def _take(self) -> tuple[bytes, bool]:
         if self._continue:
             self._continue = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._flow.resume_reading()  # also where the whole body is here: a paused connection does not tell its end
-        while not self.body and self.more_body and not self.disconnected:
+        while not self._parts and self.more_body and not self.disconnected:
             self._flow.resume_reading()
             self._news = asyncio.get_running_loop().create_future()
             await self._news
         if self.disconnected:
             self.left = True
             raise asyncio.CancelledError
-        part, self.body = bytes(self.body), bytearray()
-        return part, self.more_body
+        return self._taken(), self.more_body
 
     async def _begin(self, status: int, headers: Headers) -> None:
         self._continue = False
         self.response_started = True
-        names = dict(headers)
+        names = [name for name, _ in headers]
         self._chunked = b"content-length" not in names
-        if names.get(b"connection") == b"close":
-            self.keep_alive = False
+        if b"connection" in names:
+            self.keep_alive = False  # there is but one word for it to say
         elif not self.keep_alive:
             headers.append((b"connection", b"close"))
         if self._chunked:
             headers.append((b"transfer-encoding", b"chunked"))
-        lines = [b"%b: %b\r\n" % pair for pair in (*self._connection.server_state.default_headers, *headers)]
-        self._pending = b"%b%b\r\n" % (_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status, b"".join(lines))
+        lines = [b": ".join(pair) for pair in (*self._connection.server_state.default_headers, *headers)]
+        self._pending = b"%b%b\r\n\r\n" % (_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status, b"\r\n".join(lines))
 
     async def _send(self, data: bytes, more: bool) -> None:
         if self._flow.write_paused and not self.disconnected:

@@ -40,6 +40,8 @@ class Connection(HttpToolsProtocol):
     """Called once when the caller's connection is gone."""
     _in_head = False
     _head_size = 0
+    _head_new = False
+    """It has begun within these bytes."""
     _refused = False
     """The last answer has been given; what still comes is not read."""
     _head_since: float | None = None
@@ -49,28 +51,33 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._inference = inference
 
+    _idle_since: float | None = None
+    """Since when nothing has been asked; None: something is."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head_since = clock.now()
         self._overdue = self.loop.call_later(HEAD_SECONDS, self._check_head)
 
     def _check_head(self) -> None:
-        """Nobody keeps a connection by sending nothing, or a head without end."""
-        since = self._head_since
-        if since is not None and clock.now() - since >= HEAD_SECONDS:
+        """Nobody keeps a connection by sending nothing, or a head without end; one that rests is closed at last."""
+        now = clock.now()
+        if self._head_since is not None and now - self._head_since >= HEAD_SECONDS:
             self._refuse(GatewayError("request_timeout", "The request's head did not arrive in time."))
+            return
+        if self._idle_since is not None and now - self._idle_since >= self.timeout_keep_alive:
+            self.transport.close()
             return
         self._overdue = self.loop.call_later(HEAD_SECONDS, self._check_head)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        before = self.scope
+        self._head_new = False
         if b"h2c" in data and (self.cycle is None or self.cycle.response_complete):
             # The parser would end the message at its head, for an upgrade that is never made.
             head, end, body = data.partition(b"\r\n\r\n")
             data = _H2C.sub(b"", head) + end + body
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -78,7 +85,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             self._refuse(self._no_upgrade())
         if self._in_head and not self._refused:  # what came belongs to it, but for the end of the request before
-            self._head_size = len(data) + (self._head_size if self.scope is before else 0)
+            self._head_size = len(data) + (0 if self._head_new else self._head_size)
             if self._head_size > MAX_HEAD:
                 text = f"The request's head is larger than {MAX_HEAD >> 10} KB."
                 self._refuse(GatewayError("invalid_request", text, status=431))
@@ -125,20 +132,21 @@ class Connection(HttpToolsProtocol):
         self._overdue = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head, self._head_size = True, 0
-        self._head_since = clock.now()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+        self._in_head = self._head_new = True
+        self._head_since, self._idle_since = clock.now(), None
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return  # refused at once
         self._in_head, self._head_since = False, None
         endpoint = self._endpoint()
-        if endpoint is None:
-            super().on_headers_complete()
-            self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[dict-item]
+        headers = headers_of(self.headers) if endpoint is not None else {}
+        if endpoint is None or b"origin" in headers:
+            self._by_asgi()
             return
-        before, exchange = self.cycle, NativeExchange(self._inference, endpoint, self, self.parser.should_keep_alive())
+        keep_alive = self.parser.should_keep_alive()
+        before, exchange = self.cycle, NativeExchange(self._inference, endpoint, headers, self, keep_alive)
         self.cycle = exchange  # type: ignore[assignment]
         if before is None or before.response_complete:
             self._start_asgi_task(exchange, self.app)  # type: ignore[arg-type]
@@ -146,12 +154,36 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
 
+    def _by_asgi(self) -> None:
+        """uvicorn's own way; only here its scope is wanted."""
+        url, headers, expected = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expected
+        self.headers += headers
+        super().on_headers_complete()
+        self.scope["extensions"] = {SCOPE_KEY: Line(self, self.cycle)}  # type: ignore[dict-item]
+
+    def on_body(self, body: bytes) -> None:
+        if isinstance(self.cycle, NativeExchange) and not self.cycle.response_complete:
+            self.cycle.got(body)
+        else:
+            super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """What uvicorn does, without a timer for each request: `_check_head` looks after connections that rest."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = clock.now()
+
     def _endpoint(self) -> Endpoint | None:
         """The endpoint of an ordinary inference call; None for whatever is the least bit unusual: ASGI has it."""
         endpoint = self._inference.endpoints.get(self.url)
         if endpoint is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
-            return None
-        if any(name == b"origin" for name, _ in self.headers):
             return None
         return endpoint
 

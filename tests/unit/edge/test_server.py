@@ -173,3 +173,34 @@ async def test_a_head_that_does_not_come_ends_the_connection(sent: bytes) -> Non
         assert (answer.status, error["code"]) == (408, "request_timeout")
         assert answer.header("x-request-id")
         assert answer.header("connection") == "close"
+
+
+async def test_a_connection_that_rests_for_too_long_is_closed() -> None:
+    """Again by the connection's own check; it is not closed while a call is under way."""
+    connections: list[Connection] = []
+    asked, let = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.set()
+        await let.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async with serving(app, connections) as url, connect(url) as client, asyncio.timeout(LIMIT):
+        let.set()
+        for _ in range(2):
+            await client.send(post("/", b"{}"))
+            assert (await client.response()).status == 200
+        (connection,) = connections
+        assert connection._idle_since is not None
+        connection._idle_since -= connection.timeout_keep_alive
+        let.clear()
+        asked.clear()
+        await client.send(post("/", b"{}"))
+        await asked.wait()
+        connection._check_head()
+        let.set()
+        assert (await client.response()).status == 200
+        connection._idle_since -= connection.timeout_keep_alive
+        connection._check_head()
+        await client.until_closed()
