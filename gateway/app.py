@@ -68,7 +68,7 @@ def create(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        gateway.begin()
+        await gateway.begin()
         if background is not None:
             gateway.tasks.spawn(background(gateway))
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,11 @@ from gateway.edge.render import request_id
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
 from gateway.limits.demand import Sizes, most_completion
+from gateway.limits.address import Address
+from gateway.limits.guard import GuardedStore
 from gateway.limits.limiter import Limiter, Means, Running
 from gateway.limits.memory import MemoryStore
-from gateway.limits.store import Store
+from gateway.limits.redis import RedisStore
 from gateway.relay.relay import deliver, hold
 from gateway.routing.conversation import Pins
 from gateway.routing.estimate import estimate_tokens
@@ -99,6 +101,15 @@ def at_most(sizes: Sizes) -> AtMost:
     return usd
 
 
+def _redis(runtime: Runtime, log: FilteringBoundLogger, took: Callable[[float], None]) -> GuardedStore | None:
+    """Limits in Redis, where the configuration names one."""
+    settings = runtime.gateway
+    if settings.redis_url is None:
+        return None
+    redis = RedisStore(Address.parse(settings.redis_url), took=took)
+    return GuardedStore(redis, MemoryStore(), runtime.limits.on_redis_failure, log, replicas=settings.workers)
+
+
 class Gateway:
     """Everything that lives as long as the process, and the stages of the configuration in force."""
 
@@ -109,21 +120,21 @@ class Gateway:
         patience: Patience = Patience(),
         pool_limits: PoolLimits = PoolLimits(),
         look_seconds: float = LOOK_SECONDS,
-        store: Store | None = None,
         shared: Path | None = None,
     ) -> None:
-        """`look_seconds`: between two looks at an engine that calls want. `store`: where limits are kept; None: in
-        this process. `shared`: the folder that several workers share their numbers in."""
+        """`look_seconds`: between two looks at an engine that calls want. `shared`: the folder that several workers
+        share their numbers in."""
         self.log = log
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
         self._breakers = Breakers()
-        self.metrics = Metrics(self._busy, self._breakers.states, folder=shared)
+        self.metrics = Metrics(self._busy, self._breakers.states, store_up=self._store_up, folder=shared)
         self._health = Health(self.tasks.spawn, look_seconds)
         self._pins = Pins()
         self._sizes = Sizes()
+        self._redis = _redis(runtime, log, self.metrics.redis_took)
         self._means = Means(
-            store=store or MemoryStore(),
+            store=self._redis or MemoryStore(),
             sizes=self._sizes,
             running=Running(),
             prompt_tokens=self._prompt_tokens,
@@ -195,6 +206,9 @@ class Gateway:
                 target, proxy, self._limits, self._pools.context(target)
             )
         return client
+
+    def _store_up(self) -> bool:
+        return self._redis is None or self._redis.up
 
     def _busy(self) -> Mapping[str, int]:
         upstreams = [u for u in self.runtime.upstreams.values() if u.off is None]
@@ -281,6 +295,8 @@ class Gateway:
 
     def apply(self, runtime: Runtime) -> None:
         """Put a new configuration in force for calls to come; those in flight keep theirs."""
+        if self._redis is not None:
+            self._redis.on_failure = runtime.limits.on_redis_failure
         self.flow.stages = self._stages(runtime)
         self._forget_others(runtime)
         self._announce(runtime)
@@ -304,8 +320,10 @@ class Gateway:
             if upstream.off is not None:
                 self.log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Start what runs beside the calls."""
+        if self._redis is not None:
+            await self._redis.start()
         self.resolve_ids()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
         self.tasks.spawn(self._publish())
@@ -326,5 +344,7 @@ class Gateway:
     async def close(self) -> None:
         """Close all connections."""
         await self.tasks.close()
+        if self._redis is not None:
+            await self._redis.close()
         self._pools.close()
         await asyncio.gather(*(client.aclose() for client in self._proxied.values()))

@@ -88,7 +88,11 @@ def address(runtime: Runtime) -> str:
 
 def only_after_restart(start: Runtime, changed: Runtime) -> list[str]:
     """What a reload cannot put in force: keys of the listener and of the engines that differ from the start's."""
-    keys = [f"gateway.{k}" for k in ("host", "port") if getattr(start.gateway, k) != getattr(changed.gateway, k)]
+    keys = [
+        f"gateway.{k}"
+        for k in ("host", "port", "workers", "redis_url", "database_url")
+        if getattr(start.gateway, k) != getattr(changed.gateway, k)
+    ]
     names = {u.name for u in (*start.upstreams.values(), *changed.upstreams.values()) if u.engine is not None}
     for name in sorted(names):
         before, after = start.upstreams.get(name), changed.upstreams.get(name)

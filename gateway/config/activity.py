@@ -17,7 +17,6 @@ class Inactive(NamedTuple):
 
 
 INACTIVE = (
-    Inactive(("gateway", "redis_url")),
     Inactive(("gateway", "database_url")),
     Inactive(("gateway", "metrics"), harmless=("open", "admin")),
 )

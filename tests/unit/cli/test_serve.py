@@ -58,7 +58,7 @@ def test_an_address_that_cannot_be_had_is_exit_code_1(
     assert shown.count("\n") == 1
 
 
-def test_several_workers_are_not_active_yet(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_workers_need_redis(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(file, None, 0, 2) == 2
     assert "more than one worker is not active yet" in capsys.readouterr().err
 
