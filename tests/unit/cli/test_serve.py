@@ -60,7 +60,7 @@ def test_an_address_that_cannot_be_had_is_exit_code_1(
 
 def test_several_workers_need_redis(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(file, None, 0, 2) == 2
-    assert "more than one worker is not active yet" in capsys.readouterr().err
+    assert "more than one worker needs gateway.redis_url" in capsys.readouterr().err
 
 
 def test_the_command_line_wins() -> None:
