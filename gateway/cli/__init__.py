@@ -142,6 +142,73 @@ def doctor(
     raise typer.Exit(run(config, as_json))
 
 
+keys = typer.Typer(name="keys", help="Keys for callers, kept in the gateway's database.", no_args_is_help=True)
+app.add_typer(keys)
+
+
+@keys.command("create")
+def keys_create(
+    name: Annotated[str, typer.Argument(help="Its name in logs, limits and usage.")],
+    config: Config = _DEFAULT,
+    team: Annotated[str | None, typer.Option(help="The team it counts for.")] = None,
+    models: Annotated[str | None, typer.Option(help="Routes and models it may use, 'a,b'; default: all.")] = None,
+    requests_per_minute: Annotated[str | None, typer.Option(help="As in routing.yaml, e.g. 600.")] = None,
+    tokens_per_minute: Annotated[str | None, typer.Option(help="As in routing.yaml, e.g. 2M.")] = None,
+    concurrency: Annotated[str | None, typer.Option(help="Calls at the same time.")] = None,
+    budget: Annotated[str | None, typer.Option(help="USD per day, month or total, e.g. 50/month.")] = None,
+    expires: Annotated[str | None, typer.Option(help="30d, 12h, or a date (00:00 UTC of it).")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(help="'name=value'; repeatable.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Create a key. Its secret is shown once."""
+    from gateway.cli.keys import create as run
+
+    values = {"name": name, "team": team, "models": models, "budget": budget, "expires": expires}
+    limits = {
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "concurrency": concurrency,
+    }
+    raise typer.Exit(run(config, values, limits, metadata or (), as_json))
+
+
+@keys.command("list")
+def keys_list(
+    config: Config = _DEFAULT,
+    ended: Annotated[bool, typer.Option("--all", help="Also those that were revoked or have expired.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the created keys."""
+    from gateway.cli.keys import show as run
+
+    raise typer.Exit(run(config, ended, as_json))
+
+
+@keys.command("revoke")
+def keys_revoke(
+    name: Annotated[str, typer.Argument(help="The key.")],
+    config: Config = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Revoke a key: within a second it opens nothing, at any gateway."""
+    from gateway.cli.keys import revoke as run
+
+    raise typer.Exit(run(config, name, as_json))
+
+
+@keys.command("rotate")
+def keys_rotate(
+    name: Annotated[str, typer.Argument(help="The key.")],
+    config: Config = _DEFAULT,
+    overlap: Annotated[str, typer.Option(help="How long the old secret lasts: 24h, 7d, or 0.")] = "24h",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Give a key a new secret, shown once; the old one lasts a while longer."""
+    from gateway.cli.keys import rotate as run
+
+    raise typer.Exit(run(config, name, overlap, as_json))
+
+
 def main() -> None:
     """The entry point."""
     app()

@@ -1,0 +1,92 @@
+"""Who may use `/admin`: one dependency in front of every path below it, and nothing there without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from fastapi import APIRouter, Depends, Request
+
+from gateway.config.network import is_loopback
+from gateway.config.runtime import Runtime
+from gateway.errors import GatewayError
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(:\d{1,5})?", re.IGNORECASE)
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""What proxies add: whoever comes by one is not on this machine."""
+MAX_BODY = 64 * 1024
+
+
+class Administered(Protocol):
+    """What the check needs of the gateway (`wiring.Gateway`)."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    def is_admin(self, headers: Mapping[bytes, bytes]) -> bool: ...
+
+
+def admin_router(gateway: Administered) -> APIRouter:
+    """The router of all that is below `/admin`."""
+
+    async def guard(request: Request) -> None:
+        refuse_foreign_pages(request)
+        if gateway.runtime.gateway.admin_key is not None:
+            if not gateway.is_admin(_headers(request)):
+                raise GatewayError("invalid_api_key", "/admin needs the admin key (gateway.admin_key).")
+            request.state.told = {"key": "(admin)"}
+        else:
+            refuse_strangers(request, gateway.runtime.gateway.host)
+
+    return APIRouter(prefix="/admin", dependencies=[Depends(guard)])
+
+
+def refuse_foreign_pages(request: Request) -> None:
+    """No page of another origin may call, whether or not it could read the answer. Raises GatewayError."""
+    host, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
+    own = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
+    if not own or request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise GatewayError("invalid_request", "/admin takes no calls from web pages of other origins.", status=403)
+
+
+def refuse_strangers(request: Request, listens_at: str) -> None:
+    """Without an admin key only this machine is served. Raises GatewayError.
+
+    A name of another machine in `Host` is a web page whose name was made to lead here (DNS rebinding), or came by a
+    proxy."""
+    if not is_loopback(listens_at):
+        raise GatewayError("unknown_path", "/admin is off: it needs gateway.admin_key where others can reach it.")
+    host = request.headers.get("host")
+    named = None if host is None else _HOST.fullmatch(host)
+    if (host is not None and (named is None or not is_loopback(named[1]))) or any(
+        name in request.headers for name in _PASSED_ON
+    ):
+        text = "Without gateway.admin_key, /admin is for this machine only: call it directly, at a loopback address."
+        raise GatewayError("invalid_request", text, status=403)
+
+
+async def json_body(request: Request) -> bytes:
+    """The request's body, b"" if there is none. Raises GatewayError unless it is `application/json`."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise GatewayError("body_too_large", f"The request body is larger than {MAX_BODY >> 10} KB.")
+    kind = request.headers.get("content-type")
+    if (body or kind is not None) and (kind or "").partition(";")[0].strip().lower() != "application/json":
+        raise GatewayError("unsupported_media_type", "Send the body as 'content-type: application/json'.")
+    return body
+
+
+def actor(request: Request) -> str:
+    """Who it is, for the audit."""
+    return f"admin API, {request.client.host if request.client else 'unknown address'}"
+
+
+def _headers(request: Request) -> Mapping[bytes, bytes]:
+    """Values of a repeated header are joined: no check sees only one of them."""
+    joined: dict[bytes, bytes] = {}
+    for name, value in request.headers.raw:
+        joined[name] = joined[name] + b", " + value if name in joined else value
+    return joined
