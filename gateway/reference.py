@@ -71,6 +71,8 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "`abandoned` by its caller",
         "config_reloads.result": "`ok`, `same` (nothing had changed), `refused`",
         "limit": "`key`, `team`, `model`, `route`, followed by `_requests`, `_tokens`, `_concurrency`, `_budget`",
+        "scope": "`key` or `team`",
+        "name": "a key's or a team's name",
         "experiment": "the names in `experiments`",
         "arm": "the names in `models`",
         "digest": "the configuration in force: the first 12 hexadecimal digits of its hash",

@@ -15,19 +15,23 @@ from structlog.typing import FilteringBoundLogger
 from gateway import clock
 from gateway.accounting.price import cost
 from gateway.accounting.usage import estimated
+from gateway.auth.admin import KeyAdmin
+from gateway.auth.created import CreatedKeys
 from gateway.auth.keyring import Keyring, is_admin
 from gateway.call import ENDPOINTS, Call, Caller, Usage
 from gateway.clock import Tasks
 from gateway.config.crosscheck import BUILT_IN_TASKS
 from gateway.config.runtime import Model, Runtime, Target, Upstream
+from gateway.database import Database
 from gateway.edge.body import parse
 from gateway.edge.origin import Proxies
 from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.render import request_id
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
-from gateway.limits.demand import Sizes, most_completion
 from gateway.limits.address import Address
+from gateway.limits.budgets import Budgets, Used
+from gateway.limits.demand import Sizes, most_completion
 from gateway.limits.guard import GuardedStore
 from gateway.limits.limiter import Limiter, Means, Running
 from gateway.limits.memory import MemoryStore
@@ -121,17 +125,21 @@ class Gateway:
         pool_limits: PoolLimits = PoolLimits(),
         look_seconds: float = LOOK_SECONDS,
         shared: Path | None = None,
+        database: Database | None = None,
     ) -> None:
         """`look_seconds`: between two looks at an engine that calls want. `shared`: the folder that several workers
-        share their numbers in."""
+        share their numbers in. `database`: where created keys are; None: there are none."""
         self.log = log
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
         self._breakers = Breakers()
-        self.metrics = Metrics(self._busy, self._breakers.states, store_up=self._store_up, folder=shared)
+        self.metrics = Metrics(
+            self._busy, self._breakers.states, store_up=self._store_up, budgets=self._budget_shares, folder=shared
+        )
         self._health = Health(self.tasks.spawn, look_seconds)
         self._pins = Pins()
         self._sizes = Sizes()
+        self._budgets = Budgets(self._budget_near)
         self._redis = _redis(runtime, log, self.metrics.redis_took)
         self._means = Means(
             store=self._redis or MemoryStore(),
@@ -141,6 +149,7 @@ class Gateway:
             price=cost,
             spent=lambda kind, name, per, now: 0,
             refused=self.metrics.limit_rejected,
+            budgets=self._budgets,
         )
         self._balanced = False
         """Somebody asks for readiness."""
@@ -150,6 +159,9 @@ class Gateway:
         self._proxied: dict[tuple[Target, str], ProxiedClient] = {}
         self._catalog = Catalog(log)
         self._resolving: asyncio.Task[None] | None = None
+        self._created = None if database is None else CreatedKeys(database, log)
+        self.keys = None if self._created is None else KeyAdmin(self._created, lambda: self.runtime)
+        """What the admin API does to created keys."""
         self.flow = Flow(self._stages(runtime))
         self._announce(runtime)
 
@@ -173,7 +185,7 @@ class Gateway:
         )
         return Stages(
             runtime=runtime,
-            identify=Keyring(runtime).identify,
+            identify=Keyring(runtime, self._created).identify,
             parse=parse,
             admit=Limiter(runtime, self._means).admit,
             plan=self._planner.plan,
@@ -206,6 +218,12 @@ class Gateway:
                 target, proxy, self._limits, self._pools.context(target)
             )
         return client
+
+    def _budget_near(self, kind: str, name: str, used: Used) -> None:
+        self.log.warning("a budget is near its end", of=f"{kind} {name}", usd=used.usd, used=round(used.share, 3))
+
+    def _budget_shares(self) -> Mapping[tuple[str, ...], float]:
+        return self._budgets.shares()
 
     def _store_up(self) -> bool:
         return self._redis is None or self._redis.up
@@ -324,6 +342,8 @@ class Gateway:
         """Start what runs beside the calls."""
         if self._redis is not None:
             await self._redis.start()
+        if self._created is not None:
+            await self._created.start()
         self.resolve_ids()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
         self.tasks.spawn(self._publish())
@@ -346,5 +366,7 @@ class Gateway:
         await self.tasks.close()
         if self._redis is not None:
             await self._redis.close()
+        if self._created is not None:
+            await self._created.close()
         self._pools.close()
         await asyncio.gather(*(client.aclose() for client in self._proxied.values()))

@@ -15,6 +15,7 @@ import msgspec
 from gateway.call import Attempt, Call, Caller, Lease, NoLease, Usage
 from gateway.config.runtime import Model, Runtime
 from gateway.errors import GatewayError, UpstreamFailure
+from gateway.limits.budgets import Budgets
 from gateway.limits.demand import Scope, Sizes, Wanted, most_completion, nano, of_budget, of_limit
 from gateway.limits.report import headers, refusal
 from gateway.limits.store import Purse, Rate, Settled, Slot, Store, StoreDown, Taken
@@ -35,6 +36,7 @@ class Means:
     """(kind, name, per, now) -> nano-dollars of that period, as the ledger knows them."""
     refused: Callable[[str], None]
     """Count a refusal by its label."""
+    budgets: Budgets
     period: float = 60.0
     """Seconds in which the store's buckets fill up."""
 
@@ -84,6 +86,7 @@ class Limiter:
             wanted = [*common, *self._of_model(held, attempt.model)]
             taken = await self._take(held, wanted)
             call.limits = headers(wanted, taken, self._means.period)
+            self._means.budgets.note(wanted, taken)
             if taken.refused is None:
                 held.add(attempt.model.name, wanted, taken)
                 if position:

@@ -117,10 +117,12 @@ class Metrics:
         breakers: Callable[[], Mapping[tuple[str, str], int]] = dict,
         store_up: Callable[[], bool] = lambda: True,
         queued: Callable[[], int] = int,
+        budgets: Callable[[], Mapping[tuple[str, ...], float]] = dict,
         folder: Path | None = None,
     ) -> None:
         """Read at each scrape: `busy`, upstream -> requests under way; `breakers`, (upstream, model) -> state;
-        `store_up`, whether the limits' store answers; `queued`, the ledger's entries. `folder`: where the workers of
+        `store_up`, whether the limits' store answers; `queued`, the ledger's entries;
+        `budgets`, (kind, name) -> share used. `folder`: where the workers of
         one gateway share their numbers."""
         self._numbers = numbers = Numbers(folder)
         served = ("route", "model")
@@ -162,6 +164,14 @@ class Metrics:
                 "min",
             ),
             Level("ledger_queue_depth", "Entries to be written.", (), lambda: {(): queued()}, numbers),
+            Level(
+                "budget_used_ratio",
+                "Share of a budget that is spent or reserved, as the last call saw it.",
+                ("scope", "name"),
+                budgets,
+                numbers,
+                "max",
+            ),
             Level(
                 "config_info", "The configuration in force.", ("digest",), lambda: {(self._digest,): 1}, numbers, "max"
             ),

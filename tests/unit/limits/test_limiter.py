@@ -15,6 +15,7 @@ from gateway.accounting.price import cost
 from gateway.call import Attempt, Call, Caller, NoLease, Plan, Usage
 from gateway.config.runtime import Budget, Limit, Limits, Price
 from gateway.errors import GatewayError, UpstreamFailure
+from gateway.limits.budgets import Budgets
 from gateway.limits.demand import Sizes
 from gateway.limits.limiter import Limiter, Means, Running
 from gateway.limits.memory import MemoryStore
@@ -29,7 +30,7 @@ CI = Caller("ci", team="core")
 class Rig:
     """A limiter whose minute is a second, on a clock that the test moves. A prompt has 100 tokens."""
 
-    def __init__(self, limits: Limits = Limits(), store: Any = None) -> None:
+    def __init__(self, limits: Limits | None = None, store: Any = None) -> None:
         self.now = 1000.0
         self.store = store or MemoryStore(1.0, 30.0, now=lambda: self.now)
         self.refused: list[str] = []
@@ -42,9 +43,10 @@ class Rig:
             price=cost,
             spent=lambda kind, name, per, now: self.spent,
             refused=self.refused.append,
+            budgets=Budgets(),
             period=1.0,
         )
-        self.limiter = Limiter(a_runtime(FAST, GOOD, limits=limits), self.means)
+        self.limiter = Limiter(a_runtime(FAST, GOOD, limits=limits or Limits()), self.means)
 
     def call(self, caller: Caller = CI, models: Sequence[Any] = (FAST,), **fields: Any) -> Call:
         call = a_call(json.dumps({"model": "auto", "messages": [], **fields}).encode())
