@@ -140,7 +140,9 @@ def test_a_static_key_may_look_like_a_created_one() -> None:
     assert Keyring(runtime, Made()).identify({b"x-api-key": b"sk-turnout-mine"}).key == "mine"
 
 
-@pytest.mark.parametrize("sent", [DAMAGED, new_secret().encode(), b"unused", b""])
+@pytest.mark.parametrize(
+    "sent", [DAMAGED, new_secret().encode(), b"unused", b""], ids=["damaged", "never made", "a word", "nothing"]
+)
 def test_an_open_gateway_takes_whatever_is_no_created_key(sent: bytes) -> None:
     assert Keyring(a_runtime(), Made()).identify({b"x-api-key": sent}).key == "anonymous"
 
