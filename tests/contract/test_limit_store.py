@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Protocol
@@ -85,6 +86,14 @@ async def test_a_full_bucket_gives_all_it_holds(store: OpenStore, capacity: int)
     assert (await limits.take("b", [requests(capacity, max(1, capacity // 1000))])).refused == 0
 
 
+async def test_sums_of_fractions_lose_no_unit(store: OpenStore) -> None:
+    limits = await store(period=1e4)
+    for capacity in range(1, 60):
+        key = f"of-{capacity}"
+        granted = [(await limits.take("a", [requests(capacity, 1, key)])).refused for _ in range(capacity + 1)]
+        assert granted == [None] * capacity + [0]
+
+
 async def test_a_bucket_refills_continuously(store: OpenStore) -> None:
     limits = await store(period=SHORT)
     await held(limits, "a", requests(10, 10))
@@ -158,6 +167,15 @@ async def test_another_capacity_keeps_the_share_that_is_left(store: OpenStore) -
     await held(limits, "a", requests(100, 25))
     assert await limits.peek([requests(1000)]) == (750,)
     assert await limits.peek([requests(10)]) == (7,)
+
+
+async def test_a_pause_of_this_process_is_not_taken_for_one_of_the_store(store: OpenStore) -> None:
+    limits = await store()
+    for number in range(3):
+        taking = asyncio.ensure_future(limits.take(str(number), [requests(10)]))
+        await asyncio.sleep(0)
+        time.sleep(0.4)  # noqa: ASYNC251 - that is the point
+        assert (await taking).refused is None
 
 
 # -- slots

@@ -56,6 +56,15 @@ def test_expired_leases_free_their_places_in_turn() -> None:
     assert limits.take_now("d", [slots]).refused == 0
 
 
+def test_sums_of_fractions_lose_no_unit() -> None:
+    limits = MemoryStore(period=60.0, now=Clock())
+    for capacity in range(1, 200):
+        rate = Rate(f"of-{capacity}", capacity, 1)
+        lefts = [limits.take_now("a", [rate]).left[0] for _ in range(capacity)]
+        assert lefts == list(range(capacity))[::-1]
+        assert limits.take_now("a", [rate]).refused == 0
+
+
 @given(st.integers(1, 5000), st.lists(st.tuples(st.integers(0, 700), st.integers(0, 100)), max_size=60))
 def test_a_bucket_is_the_plain_token_bucket(capacity: int, steps: Sequence[tuple[int, int]]) -> None:
     """Against levels in exact fractions; decisions may differ by less than a microsecond's worth."""

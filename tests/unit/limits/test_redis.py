@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from gateway.limits.address import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Demand, Purse, Rate, Settled, Slot, StoreDown
+from tests.fakes.delay import Delay
 from tests.fakes.redis import RedisServer
 
 SOON = 30.0
@@ -239,26 +240,53 @@ async def test_a_replica_is_left_for_whoever_is_master_now(store: RedisStore, se
     assert await store.peek([SLOT, PURSE]) == (1, 95)
 
 
-async def test_a_cluster_is_followed_to_the_node_that_has_the_slot() -> None:
-    with ExitStack() as servers:
-        first, second = (
-            servers.enter_context(RedisServer("--cluster-enabled", "yes", "--cluster-node-timeout", "5000"))
-            for _ in range(2)
-        )
-        first.ask("CLUSTER", "MEET", "127.0.0.1", second.port)
-        first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 100)
-        second.ask("CLUSTER", "ADDSLOTSRANGE", 101, 16383)
-        await until(lambda: all("cluster_state:ok" in s.ask("CLUSTER", "INFO") for s in (first, second)))
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[RedisServer, RedisServer, int]]:
+    """Two nodes; the second has the slot of all our keys, which is the third value."""
+    options = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+    with RedisServer(*options) as first, RedisServer(*options) as second:
         slot = first.ask("CLUSTER", "KEYSLOT", "{turnout}:rate:rate")
-        assert slot > 100
-        async with opened(first.url) as store:
+        first.ask("CLUSTER", "MEET", "127.0.0.1", second.port)
+        first.ask("CLUSTER", "ADDSLOTSRANGE", 0, slot - 1)
+        second.ask("CLUSTER", "ADDSLOTSRANGE", slot, 16383)
+        await until(lambda: f"{slot}-16383" in first.ask("CLUSTER", "NODES"))
+        await until(lambda: all("cluster_state:ok" in one.ask("CLUSTER", "INFO") for one in (first, second)))
+        yield first, second, slot
+
+
+def hand_over(slot: int, node: RedisServer, before: RedisServer) -> None:
+    for one in (before, node):
+        one.ask("CLUSTER", "SETSLOT", slot, "NODE", node.ask("CLUSTER", "MYID"))
+
+
+async def test_a_cluster_is_followed_to_the_node_that_has_the_slot() -> None:
+    async with cluster() as (first, second, slot), opened(first.url) as store:
+        await store.take("a", EVERY)
+        assert second.ask("CLUSTER", "COUNTKEYSINSLOT", slot) > 0
+        second.ask("FLUSHALL")
+        hand_over(slot, first, second)
+        with pytest.raises(StoreDown, match="MOVED"):
+            await store.take("b", EVERY)
+        await store.connect()
+        assert (await store.take("b", EVERY)).refused is None
+        assert first.ask("CLUSTER", "COUNTKEYSINSLOT", slot) > 0
+
+
+async def test_when_a_clusters_node_dies_the_configured_one_is_asked_again() -> None:
+    async with cluster() as (first, second, slot), opened(first.url) as store:
+        await store.take("a", EVERY)
+        second.ask("FLUSHALL")
+        hand_over(slot, first, second)
+        second.stop()
+        await reconnect(store)
+        assert (await store.take("b", EVERY)).refused is None
+
+
+async def test_a_connection_that_is_silently_dead_is_replaced(server: RedisServer) -> None:
+    async with Delay(server.port) as proxy, opened(f"redis://127.0.0.1:{proxy.port}") as store:
+        proxy.seconds = 3600.0
+        with pytest.raises(StoreDown, match="in time"):
             await store.take("a", EVERY)
-            assert second.ask("CLUSTER", "COUNTKEYSINSLOT", slot) > 0
-            second.ask("FLUSHALL")
-            for node in (second, first):
-                node.ask("CLUSTER", "SETSLOT", slot, "NODE", first.ask("CLUSTER", "MYID"))
-            with pytest.raises(StoreDown, match="MOVED"):
-                await store.take("b", EVERY)
-            await store.connect()
-            assert (await store.take("b", EVERY)).refused is None
-            assert first.ask("CLUSTER", "COUNTKEYSINSLOT", slot) > 0
+        proxy.seconds = 0.0  # for new connections; what was sent through the old one stays under way
+        await reconnect(store)
+        assert (await store.take("b", EVERY)).refused is None
