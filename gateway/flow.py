@@ -12,6 +12,10 @@ from gateway.config.runtime import Runtime
 from gateway.errors import GatewayError
 
 
+LARGE = 1 << 20
+"""Bytes of a request body that are parsed beside the event loop."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stages:
     """The stages of one configuration; a reload swaps them all by one reference (`wiring.py` makes them)."""
@@ -77,7 +81,10 @@ class Flow:
     async def _answer(self, stages: Stages, call: Call, exchange: Exchange) -> None:
         call.caller = stages.identify(call.headers)
         raw = await exchange.read(call.runtime.gateway.max_body_bytes)
-        call.body = stages.parse(raw, call.endpoint)
+        if len(raw) < LARGE:
+            call.body = stages.parse(raw, call.endpoint)
+        else:  # milliseconds, in which others' events go on
+            call.body = await asyncio.to_thread(stages.parse, raw, call.endpoint)
         call.plan = stages.plan(call)
         call.lease = await stages.admit(call)
         answer = await stages.attempt(call, call.plan)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gateway.call import ENDPOINTS, NO_BODY, Call, Caller, Plan
+from gateway.call import ENDPOINTS, NO_BODY, Body, Call, Caller, Plan
 from gateway.config.runtime import GatewaySettings, Runtime
 from gateway.errors import ERRORS, GatewayError
-from gateway.flow import Flow, Stages
+from gateway.flow import LARGE, Flow, Stages
 from tests.unit.building import a_runtime
 
 ORDER = [
@@ -129,6 +130,7 @@ class Exchange:
     endpoint = ENDPOINTS["chat"]
     request_id = "req_1"
     peer = "127.0.0.1"
+    raw = b"{}"
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -138,7 +140,7 @@ class Exchange:
     async def read(self, limit: int) -> bytes:
         assert limit == 77
         await self._rig.step("read")
-        return b"{}"
+        return self.raw
 
     def watch(self, call: Call) -> None:
         self._rig.call = call
@@ -305,3 +307,17 @@ async def test_calls_side_by_side_know_nothing_of_each_other() -> None:
     await asyncio.gather(rig.flow.run(one), rig.flow.run(other))
     assert len({id(call) for call in seen}) == 2
     assert rig.finished == [("ok", 200)] * 2
+
+
+async def test_a_large_body_does_not_stop_the_others() -> None:
+    rig, loop, turned = Rig(), asyncio.get_running_loop(), threading.Event()
+
+    def parse(raw: bytes, endpoint: object) -> Body:
+        loop.call_soon_threadsafe(turned.set)
+        assert turned.wait(10), "the loop stands still meanwhile"
+        return NO_BODY
+
+    rig.flow.stages = replace(rig.stages, parse=parse)
+    rig.exchange.raw = b" " * LARGE
+    await rig.run()
+    assert (rig.finished, rig.reports) == ([("ok", 200)], [])
