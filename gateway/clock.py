@@ -13,6 +13,10 @@ now = time.monotonic
 """Seconds on the clock that every deadline in the gateway is given in."""
 
 
+Waiter = tuple[float, asyncio.Future[Any]]
+"""A deadline, and who waits for it."""
+
+
 class Deadlines:
     """Deadlines for many waiters behind one timer.
 
@@ -21,19 +25,28 @@ class Deadlines:
 
     def __init__(self, resolution: float = 0.1) -> None:
         self._resolution = resolution
-        self._waiting: set[tuple[float, asyncio.Future[Any]]] = set()
+        self._waiting: set[Waiter] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, future: asyncio.Future[T], deadline: float) -> T:
         """The future's result; TimeoutError once `deadline` (by `now`) has passed."""
+        waiter = self.add(future, deadline)
+        try:
+            return await future
+        finally:
+            self.discard(waiter)
+
+    def add(self, future: asyncio.Future[Any], deadline: float) -> Waiter:
+        """The same for whoever awaits the future himself, and calls `discard` afterwards."""
         waiter = (deadline, future)
         self._waiting.add(waiter)
         if self._timer is None:
             self._timer = future.get_loop().call_later(self._resolution, self._tick)
-        try:
-            return await future
-        finally:
-            self._waiting.discard(waiter)
+        return waiter
+
+    def discard(self, waiter: Waiter) -> None:
+        """Nobody waits any more."""
+        self._waiting.discard(waiter)
 
     def _tick(self) -> None:
         self._timer = None

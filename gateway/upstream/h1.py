@@ -135,12 +135,14 @@ class Connection(asyncio.Protocol):
             raise UpstreamFailure("bad_response", self._failure)
         if self._lost:
             raise UpstreamFailure("cut", "the connection broke" + (" in the answer" if self.answered else ""))
-        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        self._waiter = future = asyncio.get_running_loop().create_future()
+        waiter = self._deadlines.add(future, deadline)
         try:
-            await self._deadlines.wait(waiter, deadline)
+            await future
         except TimeoutError:
             raise UpstreamFailure("timeout", f"{missing} in time") from None
         finally:
+            self._deadlines.discard(waiter)
             self._waiter = None
 
     def _wake(self) -> None:

@@ -67,7 +67,8 @@ class Pool:
         breaks before any byte of the answer is replaced once by a new one: its peer had closed it unseen.
         Raises UpstreamFailure connect, pool, timeout, cut, bad_response.
         """
-        connection = await self._acquire(connect, deadline)
+        mine = self._room() and not self._waiting
+        connection = (self._kept() if mine else None) or await self._acquire(connect, deadline)
         while True:
             try:
                 connection.send(request, body)
@@ -87,6 +88,10 @@ class Pool:
 
     async def _acquire(self, connect: float, deadline: float) -> Connection:
         await self._slot(deadline)
+        return self._kept() or await self._connect(connect, deadline)
+
+    def _kept(self) -> Connection | None:
+        """A kept connection that can be used."""
         now = clock.now()
         born, used = now - self._limits.age_seconds, now - self._limits.idle_seconds
         while self._idle:
@@ -95,7 +100,7 @@ class Pool:
                 connection.reused = True
                 return connection
             connection.abort()
-        return await self._connect(connect, deadline)
+        return None
 
     async def _slot(self, deadline: float) -> None:
         """Wait, in order of arrival, until a connection is idle or another one may be made."""

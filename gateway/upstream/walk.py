@@ -162,6 +162,8 @@ async def _body(response: Incoming, deadline: float) -> bytes:
 
 def _fits(attempt: Attempt, failed: Sequence[Failed]) -> bool:
     """After an overflow only a model with more room helps."""
+    if not failed:
+        return True
     overflown = [f.attempt.model.context or 0 for f in failed if CAUSES[f.failure.cause].next == "larger"]
     return not overflown or (attempt.model.context or 0) > max(overflown)
 
