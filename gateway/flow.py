@@ -11,7 +11,6 @@ from gateway.call import Answer, Body, Call, Caller, Endpoint, Exchange, Lease, 
 from gateway.config.runtime import Runtime
 from gateway.errors import GatewayError
 
-
 LARGE = 1 << 20
 """Bytes of a request body that are parsed beside the event loop."""
 
@@ -23,6 +22,8 @@ class Stages:
     runtime: Runtime
     identify: Callable[[Mapping[bytes, bytes]], Caller]
     parse: Callable[[bytes, Endpoint], Body]
+    recall: Callable[[Call], Awaitable[None]] | None
+    """What other processes know of the call's conversation; None: there are none."""
     plan: Callable[[Call], Plan]
     admit: Callable[[Call], Awaitable[Lease]]
     """Limits and budget; takes models without room out of the plan."""
@@ -85,6 +86,8 @@ class Flow:
             call.body = stages.parse(raw, call.endpoint)
         else:  # milliseconds, in which others' events go on
             call.body = await asyncio.to_thread(stages.parse, raw, call.endpoint)
+        if stages.recall is not None:
+            await stages.recall(call)
         call.plan = stages.plan(call)
         call.lease = await stages.admit(call)
         answer = await stages.attempt(call, call.plan)
