@@ -37,10 +37,10 @@ from gateway.limits.limiter import Limiter, Means, Running
 from gateway.limits.memory import MemoryStore
 from gateway.limits.redis import RedisStore
 from gateway.relay.relay import deliver, hold
-from gateway.routing.conversation import Pins
 from gateway.routing.estimate import estimate_tokens
 from gateway.routing.explain import AtMost, explain
 from gateway.routing.facts import Classify
+from gateway.routing.pins import Pins
 from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.routing.tasks.classifier import Classifier, TaskSpec
 from gateway.telemetry.logs import call_line
@@ -137,10 +137,10 @@ class Gateway:
             self._busy, self._breakers.states, store_up=self._store_up, budgets=self._budget_shares, folder=shared
         )
         self._health = Health(self.tasks.spawn, look_seconds)
-        self._pins = Pins()
         self._sizes = Sizes()
         self._budgets = Budgets(self._budget_near)
         self._redis = _redis(runtime, log, self.metrics.redis_took)
+        self._pins = Pins(remote=self._redis)
         self._means = Means(
             store=self._redis or MemoryStore(),
             sizes=self._sizes,
@@ -188,6 +188,7 @@ class Gateway:
             identify=Keyring(runtime, self._created).identify,
             parse=parse,
             admit=Limiter(runtime, self._means).admit,
+            recall=self._planner.recall if self._planner.recalls else None,
             plan=self._planner.plan,
             attempt=lambda call, plan: walker.open(call, plan, hold),
             deliver=deliver,

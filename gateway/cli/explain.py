@@ -17,9 +17,9 @@ from gateway.config import ConfigError, Runtime, load
 from gateway.edge.line import headers_of
 from gateway.errors import GatewayError
 from gateway.limits.demand import Sizes
-from gateway.routing.conversation import Pins
 from gateway.routing.explain import explain as explained
 from gateway.routing.explain import refused
+from gateway.routing.pins import Pins
 from gateway.wiring import at_most, call_of, planner
 
 

@@ -114,6 +114,21 @@ class GuardedStore:
                 return taken
         return self._take_here(lease, demands)
 
+    async def get(self, key: bytes) -> bytes | None:
+        """What another process has kept by `put`; None as well while Redis is down."""
+        if not self._up:
+            return None
+        try:
+            return await self._redis.get(key)
+        except StoreDown as down:
+            self._went_down(str(down))
+            return None
+
+    def put(self, key: bytes, value: bytes, seconds: int) -> None:
+        """Keep something for all processes, if Redis is up."""
+        if self._up:
+            self._redis.put(key, value, seconds)
+
     async def peek(self, demands: Sequence[Demand]) -> tuple[int, ...]:
         """See `store.Store`."""
         if self._up:

@@ -181,6 +181,24 @@ class RedisStore:
         if self._link is not None and not self._link.lost:
             self._link.tell(pack("ZREM", self._key("replicas", "all"), name), lambda _: None)
 
+    async def get(self, key: bytes) -> bytes | None:
+        """What `put` keeps under this name. Raises StoreDown."""
+        if self._link is None:
+            raise StoreDown("no connection")
+        answer = await self._link.ask(pack("GET", self._kept(key)), lambda _: None)
+        if isinstance(answer, ReplyError):
+            self._learn(str(answer))
+            raise StoreDown(str(answer))
+        return answer if isinstance(answer, bytes) else None
+
+    def put(self, key: bytes, value: bytes, seconds: int) -> None:
+        """Keep something for so long; sent, not waited for, and lost where it cannot be sent."""
+        if self._link is not None and not self._link.lost:
+            self._link.tell(pack("SET", self._kept(key), value, "EX", seconds), lambda _: None)
+
+    def _kept(self, key: bytes) -> str:
+        return self._key("kept", key.hex())
+
     # -- how
 
     async def _run(self, script: Script, keys: Sequence[str], args: Sequence[Part], unheard: Heard) -> object:

@@ -1,10 +1,8 @@
-"""Which conversation a call belongs to, and what each conversation is pinned to."""
+"""Which conversation a call belongs to."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from dataclasses import dataclass
 
 from gateway.routing.facts import Facts, role_of
 
@@ -53,43 +51,3 @@ def _first_user(facts: Facts) -> bytes:
             view = memoryview(message)
             return bytes(view[:_MAX_TEXT]) + b"%d" % view.nbytes
     return facts.prompt[:_MAX_TEXT]
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """What a conversation's first decision was."""
-
-    route: str
-    rule: str
-    model: str
-    task: str | None = None
-
-
-class Pins:
-    """Pins in memory: the latest `capacity` conversations, each for `seconds` after its last call."""
-
-    def __init__(self, capacity: int = 100_000, seconds: float = 3600.0) -> None:
-        self._capacity = capacity
-        self._seconds = seconds
-        self._pins: OrderedDict[bytes, tuple[float, Pin]] = OrderedDict()
-
-    def get(self, key: bytes, now: float) -> Pin | None:
-        """The pin, if it has not expired."""
-        found = self._pins.get(key)
-        if found is None:
-            return None
-        used, pin = found
-        if now - used > self._seconds:
-            del self._pins[key]
-            return None
-        return pin
-
-    def put(self, key: bytes, pin: Pin, now: float) -> None:
-        """Pin a conversation, or prolong its pin."""
-        self._pins[key] = (now, pin)
-        self._pins.move_to_end(key)
-        if len(self._pins) > self._capacity:
-            self._pins.popitem(last=False)
-
-    def __len__(self) -> int:
-        return len(self._pins)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from gateway.call import Attempt, Call, Plan, Split
 from gateway.config.runtime import Model, Route, Runtime
 from gateway.errors import GatewayError
-from gateway.routing.conversation import Pin, Pins, conversation_of
+from gateway.routing.conversation import conversation_of
 from gateway.routing.facts import Classify, Estimate, Facts
+from gateway.routing.pins import Pin, Pins
 from gateway.routing.rules import CompiledRule, compile_rules, first_match
 
 Assign = Callable[[str, str, Callable[[str], bytes]], Split | None]
@@ -99,6 +100,17 @@ class Planner:
         self._allowed(call, model.name)
         attempts, skipped = self._usable(self.facts(call), model.name, (Attempt(model, "named by the client"),))
         return Plan(model.name, "model", attempts, skipped)
+
+    @property
+    def recalls(self) -> bool:
+        """Pins may be elsewhere: `recall` before `plan`."""
+        return self._senses.pins.shared
+
+    async def recall(self, call: Call) -> None:
+        """Have the pin of the call's conversation here."""
+        route = self._routes.get(call.body.model)
+        if route is not None and route.sticky != "none":
+            await self._senses.pins.recall(self._unit(self.facts(call), route.sticky), call.arrived)
 
     def facts(self, call: Call) -> Facts:
         """The facts that rules ask for."""

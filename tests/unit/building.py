@@ -10,7 +10,7 @@ from typing import Any
 from gateway.call import ENDPOINTS, Attempt, Call, Usage
 from gateway.config.runtime import GatewaySettings, Model, Route, Runtime, Target, Upstream
 from gateway.edge.body import parse
-from gateway.routing.conversation import Pins
+from gateway.routing.pins import Pins
 from gateway.routing.planner import Planner, Senses
 
 BODY = b'{"model":"auto","messages":[]}'

@@ -21,6 +21,7 @@ ORDER = [
     "identify",
     "read",
     "parse",
+    "recall",
     "plan",
     "admit",
     "attempt",
@@ -31,9 +32,9 @@ ORDER = [
     "end",
     "close",
 ]
-STAGES = ["identify", "read", "parse", "plan", "admit", "attempt", "start", "end"]
+STAGES = ["identify", "read", "parse", "recall", "plan", "admit", "attempt", "start", "end"]
 """Where something can go wrong; `read`, `start` and `end` belong to the exchange."""
-AWAITS = ["read", "admit", "attempt", "start", "end"]
+AWAITS = ["read", "recall", "admit", "attempt", "start", "end"]
 REFUSAL = GatewayError("rate_limit_exceeded", "too many")
 
 
@@ -81,6 +82,9 @@ class Rig:
             await self.step(prefix + "admit")
             return self
 
+        async def recall(call: Call) -> None:
+            await self.step(prefix + "recall")
+
         async def attempt(call: Call, plan: Plan) -> Any:
             await self.step(prefix + "attempt")
             return self
@@ -96,6 +100,7 @@ class Rig:
             runtime=runtime,
             identify=sync("identify", Caller("me")),
             parse=sync("parse", NO_BODY),
+            recall=recall,
             admit=admit,
             plan=sync("plan", Plan("auto", "default", ())),
             attempt=attempt,
@@ -288,7 +293,7 @@ async def test_a_call_keeps_the_stages_it_started_with() -> None:
     del rig.at["read"]
     await rig.run()
     assert [note for note in rig.notes if note.startswith("new ")] == [
-        f"new {stage}" for stage in ("identify", "parse", "plan", "admit", "attempt")
+        f"new {stage}" for stage in ("identify", "parse", "recall", "plan", "admit", "attempt")
     ]
     assert rig.call.runtime.digest == "new"
 

@@ -146,3 +146,23 @@ async def test_the_password_of_redis_is_told_to_nobody(upstream: Upstream) -> No
                 assert (await gw.metrics()).total("turnout_limit_store_up") == up
             for told in (gw.output, exposition, str(answer.headers)):
                 assert "secret-mark" not in told
+
+
+async def test_a_conversation_stays_on_its_model_in_every_gateway(
+    upstream: Upstream, second: Upstream, redis: RedisServer
+) -> None:
+    rules = [{"name": "tidy", "when": {"keywords": ["tidy"]}, "to": "m1"}]
+    config = config_for(
+        upstream, second, gateway={"redis_url": redis.url}, routes={"auto": {"rules": rules, "fallback": []}}
+    )
+    session = {"x-session-id": "s1"}
+    async with LocalGateway(config) as one, LocalGateway(config) as two:
+        assert (await one.chat("tidy up", headers=session)).header("x-turnout-model") == "m1"
+        for gw in (two, two, one):
+            later = await gw.chat("and now something else", headers=session)
+            assert (later.header("x-turnout-model"), later.header("x-turnout-rule")) == ("m1", "tidy")
+        assert (await two.chat("and now something else")).header("x-turnout-model") == "m0"
+        redis.freeze()
+        assert (await two.chat("hello", headers={"x-session-id": "s2"})).header("x-turnout-model") == "m0"
+        assert (await two.chat("hello", headers=session)).header("x-turnout-model") == "m1"
+        redis.thaw()

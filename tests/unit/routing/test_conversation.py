@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gateway.call import Caller
-from gateway.routing.conversation import Pin, Pins, conversation_of
+from gateway.routing.conversation import conversation_of
 from gateway.routing.facts import Facts
 from tests.unit.building import a_call
 
@@ -52,15 +52,3 @@ def test_a_named_session_wins_over_the_text() -> None:
 def test_any_body_has_a_conversation() -> None:
     for messages in ([], [5], [{"role": 7}], [{"role": "system", "content": "x"}]):
         assert len(name(messages=messages)) == 16
-
-
-def test_pins_expire_and_are_bounded() -> None:
-    pins, pin = Pins(capacity=2, seconds=10), Pin("auto", "task", "quality")
-    pins.put(b"a", pin, 0)
-    assert pins.get(b"a", 10) == pin
-    pins.put(b"a", pin, 10)
-    assert pins.get(b"a", 20) == pin
-    assert pins.get(b"a", 20.1) is None
-    for key in (b"a", b"b", b"c"):
-        pins.put(key, pin, 30)
-    assert (len(pins), pins.get(b"a", 30), pins.get(b"c", 30)) == (2, None, pin)

@@ -11,8 +11,8 @@ from gateway.call import Call, Split
 from gateway.config.runtime import Model, Route
 from gateway.config.schema import Rule
 from gateway.errors import GatewayError
-from gateway.routing.conversation import Pins
 from gateway.routing.explain import explain, refused
+from gateway.routing.pins import Pins
 from tests.unit.building import a_call, a_model, a_planner, a_runtime, an_upstream
 
 RULE = Rule.model_validate({"name": "tidy", "when": {"keywords": ["tidy"]}, "to": "m1"})

@@ -12,7 +12,7 @@ from gateway.call import Call, Caller, Split
 from gateway.config.runtime import Route
 from gateway.config.schema import Rule
 from gateway.errors import GatewayError
-from gateway.routing.conversation import Pins
+from gateway.routing.pins import Pins
 from tests.unit.building import a_call, a_model, a_planner, a_runtime, an_upstream
 
 OFF = an_upstream("off", off="KEY is not set")
