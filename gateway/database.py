@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 CONNECT_SECONDS = 5.0
+CLOSE_SECONDS = 0.5
+"""For a goodbye to PostgreSQL."""
 BUSY_SECONDS = 2.0
 """How long a statement waits while another process writes to a SQLite file."""
 MIGRATION_SECONDS = 60.0
@@ -50,6 +52,10 @@ _ADVISORY_LOCK = 0x7475726E6F7574
 class DatabaseDown(Exception):
     """The database cannot be reached, does not answer in time, or is not fit for use; the text says why, without a
     password."""
+
+
+class ValueRefused(Exception):
+    """The database works, but does not take a value: it breaks a constraint, or is none of its type's."""
 
 
 class WrongUrl(ValueError):
@@ -109,8 +115,7 @@ class Database:
         self._current = False
 
     def write(self, seconds: float = 10.0) -> AbstractAsyncContextManager[AsyncConnection]:
-        """One transaction, committed at its end; all of it has `seconds`. Raises DatabaseDown, and SQLAlchemy's
-        DataError or IntegrityError where a value is refused."""
+        """One transaction, committed at its end; all of it has `seconds`. Raises DatabaseDown, ValueRefused."""
         return self._transaction(seconds, reads=False)
 
     def read(self, seconds: float = 10.0) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -122,10 +127,18 @@ class Database:
         try:
             async with asyncio.timeout(seconds):
                 engine = (await self._started()).execution_options(reads=reads)
-                async with engine.begin() as connection:
-                    yield connection
+                async with engine.connect() as connection:
+                    transaction = await connection.begin()
+                    try:
+                        yield connection
+                        await transaction.commit()
+                    except asyncio.CancelledError:
+                        await connection.invalidate()  # a rollback would wait for the answer that did not come
+                        raise
         except Exception as error:
-            if _is_down(error):
+            if _is_refusal(error):
+                raise ValueRefused(_reason(error)) from None
+            if _is_the_databases(error):
                 raise DatabaseDown(_reason(error)) from None
             raise
 
@@ -174,14 +187,33 @@ def _engine(place: Place) -> AsyncEngine:
     from sqlalchemy import event
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    limits: dict[str, Any] = {"pool_size": POOL, "max_overflow": 0, "pool_pre_ping": True, "hide_parameters": True}
+    limits: dict[str, Any] = {"pool_size": POOL, "max_overflow": 0, "pool_recycle": 600, "hide_parameters": True}
     if place.kind == "postgresql":
-        options = {"timeout": CONNECT_SECONDS, "server_settings": {"application_name": "turnout"}}
+        options = {
+            "timeout": CONNECT_SECONDS,
+            "server_settings": {"application_name": "turnout"},
+            "connection_class": _parting(),
+        }
         return create_async_engine(_postgresql_url(place), connect_args=options, **limits)
     engine = create_async_engine(_sqlite_url(place), connect_args={"timeout": BUSY_SECONDS}, **limits)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
+
+
+def _parting() -> type[Any]:
+    """asyncpg's connection, which a server that does not answer cannot keep from closing."""
+    import asyncpg  # type: ignore[import-untyped]
+
+    class Parting(asyncpg.Connection):  # type: ignore[misc]
+        async def close(self, *, timeout: float | None = None) -> None:
+            try:  # its own timeout does not hold while the cancellation of a query is under way
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await super().close()
+            except TimeoutError:
+                self.terminate()
+
+    return Parting
 
 
 def _sqlite_url(place: Place) -> URL:
@@ -251,13 +283,15 @@ def _locked(descriptor: int) -> bool:
     return False
 
 
-def _is_down(error: Exception) -> bool:
-    """All that a database or its driver raises, but for values that it refuses."""
-    if isinstance(error, OSError | TimeoutError):
-        return True
-    if type(error).__name__ in ("DataError", "IntegrityError"):
-        return False
-    return type(error).__module__.partition(".")[0] in ("sqlalchemy", "asyncpg", "sqlite3", "aiosqlite")
+def _is_refusal(error: Exception) -> bool:
+    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    return type(error).__name__ in ("DataError", "IntegrityError") or state[:2] in ("22", "23")
+
+
+def _is_the_databases(error: Exception) -> bool:
+    """The network's, SQLAlchemy's or a driver's."""
+    known = type(error).__module__.partition(".")[0] in ("sqlalchemy", "asyncpg", "sqlite3", "aiosqlite")
+    return known or isinstance(error, OSError | TimeoutError)
 
 
 def _reason(error: Exception) -> str:

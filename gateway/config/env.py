@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,6 +44,38 @@ def proxy_for(environ: Mapping[str, str], scheme: str, host: str, port: int) -> 
                 raise ValueError(f"{name} must be one of {', '.join(f'{kind}://' for kind in PROXY_SCHEMES)}")
             return url
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerVariables:
+    """What the environment says about the ledger; `routing.yaml` has no keys for it."""
+
+    state_folder: Path | None = None
+    """TURNOUT_STATE_DIR: the journal's folder is in it; None: beside the database."""
+    content_share: float = 0.0
+    """TURNOUT_LOG_CONTENT: share of the calls whose prompt text is kept."""
+    content_days: float = 30.0
+    """TURNOUT_LOG_CONTENT_DAYS: how long."""
+
+
+def ledger_variables(folder: Path, environ: Mapping[str, str] | None = None) -> LedgerVariables:
+    """Read from the process's variables (or `environ`) and the folder's `.env`. Raises ConfigError."""
+    values = environment(folder, environ)
+    state = values.get("TURNOUT_STATE_DIR")
+    share = _number(values, "TURNOUT_LOG_CONTENT", 0.0, most=1.0)
+    days = _number(values, "TURNOUT_LOG_CONTENT_DAYS", 30.0, most=36_500.0)
+    return LedgerVariables((folder / state).absolute() if state else None, share, days)
+
+
+def _number(values: Mapping[str, str], name: str, default: float, most: float) -> float:
+    text = values.get(name) or str(default)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= most:
+        raise ConfigError([Problem(name, None, "", f"must be a number from 0 to {most:g}, not '{text}'")])
+    return number
 
 
 def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:

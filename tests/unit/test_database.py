@@ -12,9 +12,8 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
 
-from gateway.database import MIGRATIONS, Database, DatabaseDown, WrongUrl, locate, newest
+from gateway.database import MIGRATIONS, Database, DatabaseDown, ValueRefused, WrongUrl, locate, newest
 from tests.fakes.postgres import PASSWORD, Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +61,7 @@ async def test_a_transaction_is_kept_whole_or_not_at_all(url: str, tmp_path: Pat
     await database.migrate()
     await database.migrate()
     await add(database, "a")
-    with pytest.raises(IntegrityError):
+    with pytest.raises(ValueRefused):
         await add(database, "b", "a")
     assert await count(database) == 1
     await database.close()

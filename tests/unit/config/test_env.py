@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from gateway.config import ConfigError
-from gateway.config.env import environment, parse_dotenv, proxy_for
+from gateway.config.env import LedgerVariables, environment, ledger_variables, parse_dotenv, proxy_for
 
 
 @pytest.mark.parametrize(
@@ -107,3 +108,20 @@ def test_a_proxy_of_an_unknown_kind_is_refused_by_the_name_of_its_variable():
     with pytest.raises(ValueError, match="HTTPS_PROXY must be one of") as caught:
         proxy_for({"HTTPS_PROXY": "ftp://user:secret@h"}, "https", "h.net", 443)
     assert "secret" not in str(caught.value)
+
+
+def test_the_ledgers_variables(tmp_path: Path) -> None:
+    assert ledger_variables(tmp_path, {}) == LedgerVariables(None, 0.0, 30.0)
+    given = {"TURNOUT_STATE_DIR": "state", "TURNOUT_LOG_CONTENT": "0.25", "TURNOUT_LOG_CONTENT_DAYS": "7"}
+    assert ledger_variables(tmp_path, given) == LedgerVariables(tmp_path / "state", 0.25, 7.0)
+    (tmp_path / ".env").write_text("TURNOUT_LOG_CONTENT=1\n")
+    assert ledger_variables(tmp_path, {"TURNOUT_LOG_CONTENT_DAYS": ""}).content_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TURNOUT_LOG_CONTENT", "1.5"), ("TURNOUT_LOG_CONTENT", "yes"), ("TURNOUT_LOG_CONTENT_DAYS", "-1")],
+)
+def test_wrong_variables_of_the_ledger(name: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: must be a number from 0"):
+        ledger_variables(tmp_path, {name: value})
