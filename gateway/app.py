@@ -19,6 +19,8 @@ from gateway.edge.asgi import AsgiExchange, Receive, Send
 from gateway.edge.native import Inference
 from gateway.edge.origin import cors
 from gateway.edge.web import mount
+from gateway.ops import keys
+from gateway.ops.access import admin_router, nothing_else
 from gateway.telemetry.logs import Writer, logger
 from gateway.wiring import Gateway
 
@@ -78,4 +80,9 @@ def create(
 
     web = FastAPI(title="Turnout", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     mount(web, gateway)
+    admin = admin_router(gateway)
+    if gateway.keys is not None:
+        keys.mount(admin, gateway.keys)
+    nothing_else(admin)
+    web.include_router(admin)
     return Application(gateway, web)

@@ -26,7 +26,7 @@ class Keyring:
     def __init__(self, runtime: Runtime, created: Created | None = None) -> None:
         self._secret = os.urandom(32)
         self._open = runtime.open_to_all
-        self._created = created or NoKeys()
+        self._created = NoKeys() if created is None else created
         self._callers = {
             self._digest(k.key.encode()): Caller(
                 k.name, k.team, None if k.models is None else frozenset(k.models), k.limits, k.budget

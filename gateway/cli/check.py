@@ -64,7 +64,11 @@ def _report(console: Console, runtime: Runtime) -> None:
         if notices:
             _lines(console, ["", title], "bold")
             _lines(console, (f"  {notice.where}: {notice.text}" for notice in notices), style)
-    access = "any credential or none (loopback only)" if runtime.open_to_all else f"{len(runtime.keys)} static keys"
+    access = (
+        "any credential or none (loopback only)"
+        if runtime.open_to_all
+        else f"{len(runtime.keys)} static keys and created ones"
+    )
     _lines(console, ["", f"{runtime.file}: fine; digest {runtime.digest}; access: {access}"], "green")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import logging
@@ -13,11 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.app import create
+from gateway.auth.store import KeyStore
 from gateway.cli.workers import run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.crosscheck import refuse_host
+from gateway.config.network import is_loopback
 from gateway.config.reload import Reloader
+from gateway.database import Database, DatabaseDown, WrongUrl, locate
 from gateway.edge.server import WebServer, settings
 from gateway.telemetry.logs import Bridge, Writer, logger
 from gateway.wiring import Gateway
@@ -31,6 +35,7 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None)
     try:
         written = load(config)
         runtime = with_address(written, host, port)
+        need_a_key(runtime)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -50,13 +55,40 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None)
 
 
 def with_address(runtime: Runtime, host: str | None, port: int | None) -> Runtime:
-    """The configuration with the command line's address. Raises ConfigError for one beyond loopback without any key."""
+    """The configuration with the command line's address. Raises ConfigError for one beyond loopback where no key is
+    asked for, and for a database that cannot be named so."""
     gateway = runtime.gateway
     gateway = dataclasses.replace(gateway, host=host or gateway.host, port=gateway.port if port is None else port)
-    refusal = refuse_host(gateway.host, usable_keys=bool(runtime.keys))
+    refusal = refuse_host(gateway.host, usable_keys=bool(runtime.keys) or not runtime.open_to_all)
     if refusal is not None:
         raise ConfigError([Problem("--host", None, gateway.host, refusal)])
+    try:
+        locate(gateway.database_url, runtime.file.parent)
+    except WrongUrl as wrong:
+        raise ConfigError([Problem(str(runtime.file), None, "gateway.database_url", str(wrong))]) from None
     return dataclasses.replace(runtime, gateway=gateway)
+
+
+def need_a_key(runtime: Runtime) -> None:
+    """Beyond this machine somebody has to be let in: without static keys, at least one created key. Raises ConfigError.
+
+    A database that is down cannot tell: then the gateway starts, and lets nobody in before it is back."""
+    host = runtime.gateway.host
+    if runtime.keys or is_loopback(host):
+        return
+    with contextlib.suppress(DatabaseDown):
+        if not asyncio.run(_has_created_key(runtime)):
+            text = "an address beyond this machine needs at least one usable key: none is in the file, none was created"
+            raise ConfigError([Problem("gateway.host", None, host, text, "create one with `turnout keys create NAME`")])
+
+
+async def _has_created_key(runtime: Runtime) -> bool:
+    database = Database(runtime.gateway.database_url, runtime.file.parent)
+    try:
+        await database.migrate()
+        return await KeyStore(database).usable()
+    finally:
+        await database.close()
 
 
 def bind(runtime: Runtime) -> socket.socket | None:
@@ -136,7 +168,8 @@ def server(runtime: Runtime, config: Path, written: Runtime, shared: Path | None
 
         await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()
 
-    application = create(runtime, log, background=reload, at_end=writer.close, shared=shared)
+    database = Database(runtime.gateway.database_url, runtime.file.parent)
+    application = create(runtime, log, background=reload, at_end=writer.close, shared=shared, database=database)
     return WebServer(
         settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gateway.cli.serve import address, bind, bound, serve_on, server, with_address
+from gateway.cli.serve import address, bind, bound, need_a_key, serve_on, server, with_address
 from gateway.cli.workers import serve_with_workers
 from gateway.config import ConfigError, Runtime, load
 from gateway.edge.server import WebServer
@@ -23,6 +23,7 @@ def up(config: Path, host: str | None, port: int | None) -> int:
     try:
         written = load(config)
         runtime = with_address(written, host, port)
+        need_a_key(runtime)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

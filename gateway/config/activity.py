@@ -17,7 +17,6 @@ class Inactive(NamedTuple):
 
 
 INACTIVE = (
-    Inactive(("gateway", "database_url")),
     Inactive(("gateway", "metrics"), harmless=("open", "admin")),
 )
 

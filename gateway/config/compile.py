@@ -202,7 +202,7 @@ def _notices(inputs: Inputs, upstreams: Mapping[str, runtime.Upstream]) -> Itera
         if not key.key:
             yield notice(("keys", index, "key"), "is empty: this key is off")
     if config.keys and not any(key.key for key in config.keys):
-        yield notice(("keys",), "no key is usable: every call will be refused with 401")
+        yield notice(("keys",), "no key of the file is usable: only created keys are let in")
     for name, route in config.routes.items():
         models = [config.models[model] for model in (route.default, *route.fallback)]
         if all(upstreams[model.upstream].off for model in models):

@@ -82,8 +82,10 @@ def _gateway(checks: Checks) -> Iterator[Finding]:
         value: str | None = getattr(gateway, key)
         if value and not value.startswith(schemes):
             yield Finding(("gateway", key), f"must start with {' or '.join(schemes)}")
+    keys = checks.config.keys
     keys_wrong = any(path[:1] == ("keys",) for path in checks.pruned)
-    refusal = refuse_host(gateway.host, usable_keys=keys_wrong or any(key.key for key in checks.config.keys))
+    only_created = not keys and "keys" in checks.config.model_fields_set  # whether there are any, a start finds out
+    refusal = refuse_host(gateway.host, usable_keys=keys_wrong or only_created or any(key.key for key in keys))
     if refusal:
         yield Finding(("gateway", "host"), refusal)
 

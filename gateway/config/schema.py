@@ -389,6 +389,6 @@ class Config(Section):
     limits: Limits | None = None
     """Limits; absent: unlimited."""
     keys: tuple[Key, ...] = ()
-    """Static gateway keys; absent: any credential or none is accepted, on loopback only."""
+    """Static gateway keys; `[]`: created keys only; absent: any credential or none is accepted, on loopback only."""
     experiments: dict[Name, Experiment] = Field(default_factory=dict)
     """Splits of traffic."""

@@ -42,6 +42,14 @@ def admin_router(gateway: Administered) -> APIRouter:
     return APIRouter(prefix="/admin", dependencies=[Depends(guard)])
 
 
+def nothing_else(admin: APIRouter) -> None:
+    """Whatever has no route yet is unknown, and only to those who are let in. Comes after all other routes."""
+
+    @admin.api_route("/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    async def unknown(request: Request, rest: str) -> None:
+        raise GatewayError("unknown_path", f"Nothing is served at {request.method} /admin/{rest[:200]}.")
+
+
 def refuse_foreign_pages(request: Request) -> None:
     """No page of another origin may call, whether or not it could read the answer. Raises GatewayError."""
     host, origin = request.headers.get("host", "").lower(), request.headers.get("origin")

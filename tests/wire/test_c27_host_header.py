@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.database import Database
 from tests.conftest import StartGateway
 from tests.fakes import Upstream, request
 from tests.harness import config_for
@@ -23,6 +25,10 @@ PROTECTED = [
     ("POST", "/admin/reload"),
     ("GET", "/ops"),
     ("GET", "/admin/keys"),
+    ("POST", "/admin/keys"),
+    ("GET", "/admin/keys/ci"),
+    ("DELETE", "/admin/keys/ci"),
+    ("POST", "/admin/keys/ci/rotate"),
 ]
 DETOURS = [
     "//health",
@@ -45,15 +51,31 @@ DETOURS = [
     "/v1//models",
     "/v1/./models",
     "/admin/../health/live",
+    "/health/live/../../admin/keys",
+    "/health/../admin/keys",
+    "/%2e%2e/admin/keys",
+    "//admin/keys",
+    "/admin//keys",
+    "/admin/keys/",
+    "/admin/keys%2f",
+    "/ADMIN/keys",
+    "http://h/health/live/../../admin/keys",
+    "http://h/admin/keys",
 ]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    """Cannot be opened: nothing here gets as far as that, and no start waits for it."""
+    return Database("sqlite:///missing/t.db", tmp_path)
 
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(("method", "target"), PROTECTED)
 async def test_no_host_opens_a_path(
-    upstream: Upstream, gateway: StartGateway, method: str, target: str, host: str
+    upstream: Upstream, gateway: StartGateway, database: Database, method: str, target: str, host: str
 ) -> None:
-    gw = await gateway(config_for(upstream, **CLOSED))
+    gw = await gateway(config_for(upstream, **CLOSED), database=database)
     body = {"model": "auto", "messages": [], "input": ""} if method == "POST" else None
     answer = await gw.fetch(target, body, method=method, headers={"host": host})
     openai_error(answer, 401, "invalid_api_key")
@@ -63,8 +85,10 @@ async def test_no_host_opens_a_path(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("target", DETOURS)
-async def test_no_detour_opens_a_path(upstream: Upstream, gateway: StartGateway, method: str, target: str) -> None:
-    gw = await gateway(config_for(upstream, **CLOSED))
+async def test_no_detour_opens_a_path(
+    upstream: Upstream, gateway: StartGateway, database: Database, method: str, target: str
+) -> None:
+    gw = await gateway(config_for(upstream, **CLOSED), database=database)
     answer = await gw.fetch(target, method=method, headers={"host": "h/health?x="})
     openai_error(answer, 401, "invalid_api_key")
     assert answer.header("location") is None
@@ -89,14 +113,41 @@ async def test_the_metrics_take_the_admin_key_only(upstream: Upstream, gateway: 
     openai_error(await gw.chat(headers={"authorization": f"Bearer {ADMIN}"}), 401, "invalid_api_key")
 
 
-async def test_a_request_without_host_or_in_absolute_form(upstream: Upstream, gateway: StartGateway) -> None:
-    gw = await gateway(config_for(upstream, **CLOSED))
-    for head in (b"GET /metrics HTTP/1.0\r\n\r\n", b"GET http://h/metrics HTTP/1.1\r\nhost: other\r\n\r\n"):
+async def test_a_request_without_host_or_in_absolute_form(
+    upstream: Upstream, gateway: StartGateway, database: Database
+) -> None:
+    gw = await gateway(config_for(upstream, **CLOSED), database=database)
+    for head in (
+        b"GET /metrics HTTP/1.0\r\n\r\n",
+        b"GET http://h/metrics HTTP/1.1\r\nhost: other\r\n\r\n",
+        b"GET /admin/keys HTTP/1.0\r\n\r\n",
+        b"GET http://127.0.0.1/admin/keys HTTP/1.1\r\nhost: other\r\n\r\n",
+    ):
         async with gw.connect() as client:
             await client.send(head)
             answer = await client.response()
             await answer.read()
             openai_error(answer, 401, "invalid_api_key")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("target", ["/admin/keys", "http://127.0.0.1/admin/keys"])
+async def test_no_host_makes_a_caller_local(
+    upstream: Upstream, gateway: StartGateway, database: Database, target: str, host: str
+) -> None:
+    """Without an admin key: a page whose name was made to lead here (DNS rebinding) sends its own name."""
+    gw = await gateway(config_for(upstream), database=database)
+    openai_error(await gw.fetch(target, headers={"host": host}), 403, "invalid_request")
+    assert (await gw.fetch("/admin/keys", headers={"host": "localhost:8080"})).status == 503  # as far as the database
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "h", "localhost"])
+async def test_beyond_loopback_admin_is_off_without_its_key(
+    upstream: Upstream, gateway: StartGateway, database: Database, host: str
+) -> None:
+    gw = await gateway(config_for(upstream, gateway={"host": "0.0.0.0"}, keys=KEYS), database=database)
+    for headers in (BEARER, {}, {"x-api-key": ""}):
+        openai_error(await gw.fetch("/admin/keys", headers=headers | {"host": host}), 404, "unknown_path")
 
 
 async def test_health_stays_open(upstream: Upstream, gateway: StartGateway) -> None:

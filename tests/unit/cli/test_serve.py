@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.serve import DESCRIPTORS, bind, serve, with_address
-from gateway.config import ConfigError
+from gateway.cli.keys import create, revoke
+from gateway.cli.serve import DESCRIPTORS, bind, need_a_key, serve, with_address
+from gateway.cli.up import up
+from gateway.config import ConfigError, load
 from gateway.config.runtime import GatewaySettings, StaticKey
 from tests.fakes import Hang, Upstream
 from tests.harness import Gateway, config_for
@@ -61,6 +63,35 @@ def test_an_address_that_cannot_be_had_is_exit_code_1(
 def test_several_workers_need_redis(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(file, None, 0, 2) == 2
     assert "more than one worker needs gateway.redis_url" in capsys.readouterr().err
+
+
+def test_created_keys_alone_need_one_that_lets_in(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(GOOD + "keys: []\ngateway: {host: 0.0.0.0, port: 0}\n")
+    assert serve(file, None, None, None) == 2
+    assert up(file, None, None) == 2
+    refusals = capsys.readouterr().err.splitlines()
+    assert len(refusals) == 2
+    for line in refusals:
+        assert "none is in the file, none was created, create one with `turnout keys create NAME`" in line
+    runtime = with_address(load(file), None, None)
+    assert revoke(file, "me", False) == 1
+    assert create(file, {"name": "me"}, {}, (), False) == 0
+    need_a_key(runtime)
+    assert revoke(file, "me", False) == 0
+    with pytest.raises(ConfigError):
+        need_a_key(runtime)
+    need_a_key(with_address(runtime, "127.0.0.1", None))
+
+
+def test_a_database_that_is_down_does_not_keep_a_gateway_from_its_start(file: Path) -> None:
+    file.write_text(GOOD + 'keys: []\ngateway: {host: 0.0.0.0, database_url: "sqlite:///missing/t.db"}\n')
+    need_a_key(with_address(load(file), None, None))
+
+
+def test_a_database_that_cannot_be_named_so_is_exit_code_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(GOOD + 'gateway: {database_url: "sqlite:///:memory:"}\n')
+    assert serve(file, None, 0, None) == 2
+    assert "gateway.database_url: SQLite needs a file" in capsys.readouterr().err
 
 
 def test_the_command_line_wins() -> None:

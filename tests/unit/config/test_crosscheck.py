@@ -205,7 +205,7 @@ HOSTS = ["0.0.0.0", "'::'", "10.0.0.5", "gateway.example"]
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("keys", ["", "keys: []", "keys: [{name: a, key: '${NONE:-}'}]"])
+@pytest.mark.parametrize("keys", ["", "keys: ", "keys: [{name: a, key: '${NONE:-}'}]"])
 def test_beyond_loopback_a_usable_key_is_needed(refused, host, keys):
     (problem,) = refused(file(gateway=f"host: {host}", rest=keys))
     assert (problem.line, problem.path) == (2, "gateway.host")
@@ -216,6 +216,12 @@ def test_beyond_loopback_a_usable_key_is_needed(refused, host, keys):
 def test_beyond_loopback_with_a_key(load_text, host):
     runtime = load_text(file(gateway=f"host: {host}", rest="keys: [{name: a, key: k}]"))
     assert not runtime.open_to_all
+
+
+def test_beyond_loopback_with_created_keys_only(load_text):
+    """Whether there are any, the database knows: a start asks it."""
+    runtime = load_text(file(gateway="host: 0.0.0.0", rest="keys: []"))
+    assert (runtime.keys, runtime.open_to_all) == ((), False)
 
 
 def test_a_key_that_is_wrong_is_told_alone(refused):

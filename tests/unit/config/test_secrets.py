@@ -138,7 +138,7 @@ def test_keys_that_are_all_off_do_not_open_the_gateway(load_text):
     runtime = load_text(UPSTREAM + KEYS.replace("${A_KEY}", "${A_KEY:-}"), {"UP_KEY": "x"})
     assert not runtime.open_to_all
     assert runtime.keys == ()
-    assert runtime.notices[-1].text == "no key is usable: every call will be refused with 401"
+    assert runtime.notices[-1].text == "no key of the file is usable: only created keys are let in"
 
 
 def leaves(value, path=()):

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 
 from gateway.config.runtime import GatewaySettings, Runtime
 from gateway.errors import GatewayError
-from gateway.ops.access import MAX_BODY, actor, admin_router, json_body
+from gateway.ops.access import MAX_BODY, actor, admin_router, json_body, nothing_else
 from tests.unit.building import a_runtime
 
 
@@ -48,6 +48,25 @@ async def ask(gateway: Stand, method: str = "POST", content: Any = b"{}", **head
             method, "/admin/thing", content=content if method == "POST" else None, headers=sent
         )
     return answer.status_code, answer.json()["said"]
+
+
+async def test_what_is_not_there_is_guarded_as_well() -> None:
+    web = FastAPI(openapi_url=None)
+    gateway = Stand(**KEYED)
+    admin = admin_router(gateway)
+    nothing_else(admin)
+    web.include_router(admin)
+
+    @web.exception_handler(GatewayError)
+    async def refused(request: Request, error: GatewayError) -> JSONResponse:
+        return JSONResponse({"said": error.message}, error.status)
+
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://127.0.0.1") as client:
+        for method in ("GET", "PUT", "DELETE"):
+            for path in ("/admin/", "/admin/no/thing"):
+                assert (await client.request(method, path)).status_code == 401
+                known = await client.request(method, path, headers={"x-api-key": "admin"})
+                assert (known.status_code, known.json()["said"]) == (404, f"Nothing is served at {method} {path}.")
 
 
 OK = (200, "2 admin API, 127.0.0.9")
