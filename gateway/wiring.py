@@ -13,6 +13,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from gateway import clock
+from gateway.accounting.ledger import Ledger, NoLedger
 from gateway.accounting.price import cost
 from gateway.accounting.usage import estimated
 from gateway.auth.admin import KeyAdmin
@@ -126,16 +127,19 @@ class Gateway:
         look_seconds: float = LOOK_SECONDS,
         shared: Path | None = None,
         database: Database | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """`look_seconds`: between two looks at an engine that calls want. `shared`: the folder that several workers
-        share their numbers in. `database`: where created keys are; None: there are none."""
+        share their numbers in. `database`: where created keys are; None: there are none. `ledger`: None keeps none."""
         self.log = log
+        self.ledger = ledger or NoLedger()
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
         self._breakers = Breakers()
         self.metrics = Metrics(
-            self._busy, self._breakers.states, store_up=self._store_up, budgets=self._budget_shares, folder=shared
-        )
+            self._busy, self._breakers.states, store_up=self._store_up, budgets=self._budget_shares, folder=shared,
+            queued=self.ledger.depth,
+        )  # fmt: skip
         self._health = Health(self.tasks.spawn, look_seconds)
         self._sizes = Sizes()
         self._budgets = Budgets(self._budget_near)
@@ -147,7 +151,7 @@ class Gateway:
             running=Running(),
             prompt_tokens=self._prompt_tokens,
             price=cost,
-            spent=lambda kind, name, per, now: 0,
+            spent=self.ledger.spent,
             refused=self.metrics.limit_rejected,
             budgets=self._budgets,
         )
@@ -254,6 +258,7 @@ class Gateway:
     def _finish(self, call: Call) -> None:
         now = clock.now()
         self.metrics.observe(call, now)
+        self.ledger.write(call, now)
         call_line(self.log, call, self._proxies.client(call.peer, call.headers), now)
 
     def _report(self, call: Call, fault: BaseException) -> None:
@@ -345,6 +350,7 @@ class Gateway:
             await self._redis.start()
         if self._created is not None:
             await self._created.start()
+        self.ledger.start(self.metrics.dropped)
         self.resolve_ids()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
         self.tasks.spawn(self._publish())
@@ -369,5 +375,6 @@ class Gateway:
             await self._redis.close()
         if self._created is not None:
             await self._created.close()
+        await self.ledger.close()
         self._pools.close()
         await asyncio.gather(*(client.aclose() for client in self._proxied.values()))

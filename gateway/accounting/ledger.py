@@ -10,21 +10,29 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from gateway.accounting.content import Contents
 from gateway.accounting.journal import Journal, Segment
+from gateway.accounting.report import document, dollars, query, usage
 from gateway.accounting.row import row_of
 from gateway.accounting.shipping import insert, sorted_out
 from gateway.accounting.spend import Spend
 from gateway.call import Call
 from gateway.clock import Tasks
+from gateway.config.env import LedgerVariables
 from gateway.database import Database, DatabaseDown
 
+JOURNAL = "turnout-journal"
+"""The journal's folder: beside SQLite's file or `routing.yaml`, or in TURNOUT_STATE_DIR."""
+QUERY_SECONDS = 10.0
 SHIP_SECONDS = 0.3
 ADOPT_SECONDS = 5.0
 """Between two looks for segments of dead processes."""
@@ -43,12 +51,13 @@ class Ledger:
         database: Database,
         journal: Journal,
         log: FilteringBoundLogger,
-        contents: Contents | None = None,
+        contents: Contents,
         every: float = SHIP_SECONDS,
     ) -> None:
         """`every`: seconds between two shipments."""
         self.database = database
         self.spend = Spend(database)
+        self.spent = self.spend.spent
         """What keys and teams have spent, as the database knows it."""
         self._journal, self._log, self._contents, self._every = journal, log, contents, every
         self._encode = msgspec.json.Encoder().encode
@@ -58,6 +67,9 @@ class Ledger:
         self._shipping: asyncio.Task[None] | None = None
         self._down: str | None = None
         self._pause = every
+        self._count_dropped: Callable[[int], None] = lambda lines: None
+        self._counted = 0
+        """Dropped lines that are counted."""
         self._lost: tuple[str | None, int] = (None, 0)
         """The journal's trouble that the log knows of, and how many lines were dropped before it."""
         self._adopt_at = self._forget_at = 0.0
@@ -66,11 +78,11 @@ class Ledger:
         """Keep the row of a call that has ended at `now`. Never waits for the database, never fails."""
         row = row_of(call, next(self._ids), now)
         self._journal.append(self._encode(row) + b"\n")
-        if self._contents is not None and self._contents.wants(call):
-            self._tasks.spawn(self._keep_content(self._contents, call, row.id, row.at_ms))
+        if self._contents.wants(call):
+            self._tasks.spawn(self._keep_content(call, row.id, row.at_ms))
 
-    async def _keep_content(self, contents: Contents, call: Call, row_id: str, at_ms: int) -> None:
-        content = await contents.of(call, row_id, at_ms)
+    async def _keep_content(self, call: Call, row_id: str, at_ms: int) -> None:
+        content = await self._contents.of(call, row_id, at_ms)
         if content is not None:
             self._journal.append(self._encode(content) + b"\n")
 
@@ -83,8 +95,19 @@ class Ledger:
         """Lines that are lost: the journal was full, or could not be written."""
         return self._journal.dropped
 
-    def start(self) -> None:
-        """Begin to ship."""
+    async def usage(self, by: str, since: str, until: str, key: str | None) -> dict[str, Any]:
+        """What calls used, see `report.query`; `key`: only this key's. Raises WrongQuery, DatabaseDown."""
+        asked = query(by, since, until, key)
+        await self.database.migrate()
+        return document(asked, await usage(self.database, asked, QUERY_SECONDS))
+
+    def spent_usd(self, kind: str, name: str, per: str) -> float:
+        """Dollars that a `key` or `team` has spent in the current `day`, `month` or in `total`."""
+        return float(dollars(self.spent(kind, name, per, datetime.now(UTC))))
+
+    def start(self, dropped: Callable[[int], None] = lambda lines: None) -> None:
+        """Begin to ship. `dropped` is told of lines that are lost."""
+        self._count_dropped = dropped
         self._shipping = self._tasks.spawn(self._run())
         self._tasks.spawn(self._watch_spend())
 
@@ -151,7 +174,7 @@ class Ledger:
         await asyncio.to_thread(segment.remove)
 
     async def _forget(self) -> None:
-        if self._contents is not None and time.monotonic() >= self._forget_at:
+        if time.monotonic() >= self._forget_at:
             await self._contents.forget(self.database)
             self._forget_at = time.monotonic() + 3600
 
@@ -179,6 +202,9 @@ class Ledger:
     def _tell_drops(self) -> None:
         told, before = self._lost
         trouble, dropped = self._journal.trouble, self._journal.dropped
+        if dropped > self._counted:
+            self._count_dropped(dropped - self._counted)
+            self._counted = dropped
         if trouble is not None and told is None:
             self._log.error("rows of the ledger are lost", reason=trouble)
             self._lost = (trouble, before)
@@ -202,11 +228,31 @@ class NoLedger:
         """Nothing is lost."""
         return 0
 
-    def start(self) -> None:
+    def spent(self, kind: str, name: str, per: str, now: datetime) -> int:
+        """Nothing is known."""
+        return 0
+
+    def spent_usd(self, kind: str, name: str, per: str) -> float:
+        """Nothing is known."""
+        return 0.0
+
+    async def usage(self, by: str, since: str, until: str, key: str | None) -> dict[str, Any]:
+        """Nobody can tell. Raises DatabaseDown."""
+        raise DatabaseDown("no ledger is kept")
+
+    def start(self, dropped: Callable[[int], None] = lambda lines: None) -> None:
         """Nothing to do."""
 
     async def close(self) -> None:
         """Nothing to do."""
+
+
+def open_ledger(database: Database, base_folder: Path, variables: LedgerVariables, log: FilteringBoundLogger) -> Ledger:
+    """The ledger of a gateway. `base_folder`: of `routing.yaml`. Raises OSError if the journal cannot be kept."""
+    file = database.place.file
+    folder = variables.state_folder or (file.parent if file is not None else base_folder)
+    journal = Journal(folder / JOURNAL, database.place.digest)
+    return Ledger(database, journal, log, Contents(variables.content_share, variables.content_days))
 
 
 def _ids() -> Iterator[str]:

@@ -23,6 +23,7 @@ from tests.fakes.postgres import Postgres
 from tests.unit.accounting.rows import a_finished_call, ids
 
 SOON = 60.0
+NONE = Contents(0.0, 30)
 
 
 class Log:
@@ -52,7 +53,7 @@ Make = Callable[..., Ledger]
 async def make(tmp_path: Path, log: Log) -> AsyncIterator[Make]:
     made: list[Ledger] = []
 
-    def ledger(database: Database, contents: Contents | None = None, bound: int = 1 << 20) -> Ledger:
+    def ledger(database: Database, contents: Contents = NONE, bound: int = 1 << 20) -> Ledger:
         journal = Journal(tmp_path / "journal", database.place.digest, bound)
         made.append(Ledger(database, journal, logger(cast(Writer, log), as_text=False), contents, every=0.01))
         made[-1].start()
@@ -96,7 +97,7 @@ async def test_every_call_becomes_one_row(database: Database, make: Make, log: L
 async def test_two_processes_write_and_one_dies(database: Database, make: Make, tmp_path: Path) -> None:
     one, two = make(again(database, tmp_path)), make(again(database, tmp_path))
     dead = Journal(tmp_path / "journal", database.place.digest)
-    never_started = Ledger(again(database, tmp_path), dead, logger(cast(Writer, Log()), as_text=False))
+    never_started = Ledger(again(database, tmp_path), dead, logger(cast(Writer, Log()), as_text=False), NONE)
     write(never_started, 30)
     dead.close()  # its locks are gone, as those of a killed process
     write(one, 100)

@@ -1,0 +1,87 @@
+"""`GET /v1/usage`, a key's own figures, and `GET /admin/usage`, everybody's. Both ask the database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from gateway.call import Caller
+from gateway.config.runtime import Budget, Runtime
+from gateway.database import DatabaseDown
+from gateway.edge.line import headers_of
+from gateway.errors import GatewayError
+
+SINCE = "30d"
+
+
+class Books(Protocol):
+    """What these pages need of the ledger (`accounting.ledger.Ledger`)."""
+
+    def usage(self, by: str, since: str, until: str, key: str | None) -> Awaitable[dict[str, Any]]:
+        """The ledger's answer. Raises ValueError (a wrong question), DatabaseDown."""
+
+    def spent_usd(self, kind: str, name: str, per: str) -> float:
+        """What a `key` or `team` has spent in the current period, as far as the ledger knows."""
+
+
+class Booked(Protocol):
+    """What these pages need of the gateway (`wiring.Gateway`)."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    @property
+    def ledger(self) -> Books: ...
+
+    def identify(self, headers: Mapping[bytes, bytes]) -> Caller: ...
+
+
+def mount(web: FastAPI, admin: APIRouter, gateway: Booked) -> None:
+    """Add the routes; `admin` is the router of all that is below `/admin`, which lets administrators in only."""
+    for prefix in ("/v1", "/api/v1"):
+        _own(web, gateway, prefix)
+
+    @admin.get("/usage", summary="The usage of all keys")
+    async def everybody(request: Request) -> JSONResponse:
+        return JSONResponse(await _asked(gateway, request, "key,model", request.query_params.get("key")))
+
+
+def _own(web: FastAPI, gateway: Booked, prefix: str) -> None:
+    @web.get(f"{prefix}/usage", summary="The caller's own usage, limits and budget")
+    async def own(request: Request) -> JSONResponse:
+        caller = gateway.identify(headers_of(request.scope["headers"]))
+        request.state.told = {"key": caller.key}
+        answer = await _asked(gateway, request, "model", caller.key)
+        return JSONResponse({"key": caller.key, "team": caller.team, **answer, **_allowance(gateway, caller)})
+
+
+async def _asked(gateway: Booked, request: Request, by: str, key: str | None) -> dict[str, Any]:
+    given = request.query_params
+    try:
+        return await gateway.ledger.usage(given.get("by", by), given.get("since", SINCE), given.get("until", ""), key)
+    except ValueError as wrong:
+        raise GatewayError("invalid_request", f"{wrong}.") from None
+    except DatabaseDown:
+        text = "The ledger's database does not answer; calls go on, and are counted."
+        raise GatewayError("internal_error", text, retry_after=5, status=503) from None
+
+
+def _allowance(gateway: Booked, caller: Caller) -> dict[str, Any]:
+    """The caller's limits and budgets, and what is spent of these."""
+    limits = gateway.runtime.limits
+    limit = caller.limits or limits.default
+    team = limits.team_budgets.get(caller.team) if caller.team else None
+    return {
+        "limits": asdict(limit) if limit else None,
+        "budget": caller.budget and _budget(gateway.ledger, "key", caller.key, caller.budget),
+        "team_budget": team and _budget(gateway.ledger, "team", caller.team or "", team),
+    }
+
+
+def _budget(ledger: Books, kind: str, name: str, budget: Budget) -> dict[str, Any]:
+    spent, usd = ledger.spent_usd(kind, name, budget.per), float(budget.usd)
+    return {"usd": usd, "per": budget.per, "spent_usd": spent, "left_usd": max(0.0, round(usd - spent, 9))}
