@@ -67,7 +67,7 @@ def redis_seconds(server: RedisServer) -> float:
 
 async def results(server: RedisServer, count: int) -> list[Cost]:
     """All cases, memory first."""
-    redis = RedisStore(Address.parse(server.url))
+    redis = RedisStore(Address.parse(server.url), answer=10.0)
     await redis.connect()
     stores: Mapping[str, Store] = {"memory": MemoryStore(), "redis": redis}
     costs = []

@@ -22,9 +22,8 @@ CONNECT = 0.25
 ANSWER = 0.2
 _TICK = 0.02
 """Seconds. An answer is late when two ticks in a row have missed it, so that a pause of this process is not taken for
-one of Redis: nobody waits longer than ANSWER and two ticks."""
+one of Redis: nobody waits longer than ANSWER and two ticks, a quarter of a second."""
 MOST = 10_000
-"""Commands under way."""
 
 Heard = Callable[[object], None]
 """Gets an answer of Redis (an error of it as ReplyError), or StoreDown: the connection ended before it came."""
@@ -53,10 +52,12 @@ class _Asked:
 
 
 class Link(asyncio.Protocol):
-    """A connection. `down`: told why, when it ends or an answer is late; a late answer still counts when it comes."""
+    """A connection. `down`: told why, when it ends or an answer is late (takes longer than `answer` seconds); a late
+    answer still counts when it comes. `most`: commands under way."""
 
-    def __init__(self, down: Callable[[str], None], most: int = MOST) -> None:
+    def __init__(self, down: Callable[[str], None], answer: float = ANSWER, most: int = MOST) -> None:
         self._down = down
+        self._answer = answer
         self._most = most
         self._loop = asyncio.get_running_loop()
         self._nothing = object()
@@ -69,10 +70,12 @@ class Link(asyncio.Protocol):
         self.lost = False
 
     @classmethod
-    async def open(cls, address: Address, down: Callable[[str], None], most: int = MOST) -> Link:
+    async def open(
+        cls, address: Address, down: Callable[[str], None], answer: float = ANSWER, most: int = MOST
+    ) -> Link:
         """Connect and log in. Raises StoreDown."""
         async with AsyncExitStack() as undo:
-            link = cls(down, most)
+            link = cls(down, answer, most)
             undo.callback(link.close)
             try:
                 async with asyncio.timeout(CONNECT):
@@ -136,7 +139,7 @@ class Link(asyncio.Protocol):
         if not self._asked:
             return
         self._timer = self._loop.call_later(_TICK, self._tick)
-        late = clock.now() - ANSWER
+        late = clock.now() - self._answer
         if not any(a.since <= late for a in self._asked if not a.given_up):
             self._suspect = False
         elif not self._suspect:

@@ -19,7 +19,7 @@ from hiredis import ReplyError
 from gateway import clock
 from gateway.limits.address import Address
 from gateway.limits.backlog import Backlog
-from gateway.limits.link import Heard, Link, pack
+from gateway.limits.link import ANSWER, Heard, Link, pack
 from gateway.limits.store import Demand, Rate, Settled, Slot, StoreDown, Taken
 
 SILENCE = 2.0
@@ -68,7 +68,8 @@ def unknown_script(answer: object) -> bool:
 
 class RedisStore:
     """See `store.Store`. `connect` first; when a connection is lost or an answer is late, everything raises StoreDown
-    at once or after a quarter of a second, until `connect` has succeeded again."""
+    at once or after a quarter of a second (`answer`), until `connect` has succeeded again. `took` is told how long each
+    take took."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class RedisStore:
         lease_seconds: float = 30.0,
         prefix: str = "{turnout}",
         took: Callable[[float], None] = lambda seconds: None,
+        answer: float = ANSWER,
     ) -> None:
         self.address = address
         self.down: Callable[[str], None] = lambda why: None
@@ -86,6 +88,7 @@ class RedisStore:
         self._lease_time = round(lease_seconds * 1e6)
         self._prefix = prefix
         self._took = took
+        self._answer = answer
         self._take, self._settle, self._renew, self._beat = map(Script.load, ("take", "settle", "renew", "beat"))
         self._link: Link | None = None
         self.backlog = Backlog()
@@ -112,7 +115,7 @@ class RedisStore:
         if self._link is not None and not self._link.lost and self._link.silent > SILENCE:
             self._link.close("silent for too long")
         if self._link is None or self._link.lost:
-            self._link = await Link.open(self._node, self._told)
+            self._link = await Link.open(self._node, self._told, self._answer)
         await self.take("probe", (Rate("probe", 1_000_000, 1),))
         for script, args in ((self._settle, ("", self._period, "sure")), (self._renew, (self._lease_time,))):
             await self._run(script, (), args, lambda _: None)  # known from now on: no settlement has to be sent twice

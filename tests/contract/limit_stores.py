@@ -16,6 +16,8 @@ from tests.fakes.redis import RedisServer
 Open = Callable[[AsyncExitStack, RedisServer, float, float], Awaitable[Store]]
 """(what to close, a server, period, lease time) -> a store of its own."""
 
+PATIENT = 10.0
+"""Seconds for an answer where a slow machine is not what is tested."""
 _names = itertools.count()
 
 
@@ -24,7 +26,7 @@ async def memory(stack: AsyncExitStack, server: RedisServer, period: float, leas
 
 
 async def redis(stack: AsyncExitStack, server: RedisServer, period: float, lease_seconds: float) -> Store:
-    limits = RedisStore(Address.parse(server.url), period, lease_seconds, f"{{test{next(_names)}}}")
+    limits = RedisStore(Address.parse(server.url), period, lease_seconds, f"{{test{next(_names)}}}", answer=PATIENT)
     stack.callback(limits.close)
     await limits.connect()
     return limits

@@ -12,6 +12,7 @@ from gateway.limits.address import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Demand, Rate, Slot
 from tests.contract.limit_race import Race, race, with_a_slot
+from tests.contract.limit_stores import PATIENT
 from tests.fakes.delay import Delay
 from tests.fakes.redis import RedisServer
 
@@ -56,7 +57,7 @@ def test_the_slot_of_a_killed_process_comes_back_after_the_lease_time(server: Re
     slot, lease_seconds = Slot("one", 1), 1.0
 
     async def first_success(patience: float) -> float:
-        store = RedisStore(Address.parse(server.url), 60.0, lease_seconds)
+        store = RedisStore(Address.parse(server.url), 60.0, lease_seconds, answer=PATIENT)
         await store.connect()
         began = time.monotonic()
         while time.monotonic() - began < patience:
@@ -74,12 +75,23 @@ def test_the_slot_of_a_killed_process_comes_back_after_the_lease_time(server: Re
     assert asyncio.run(first_success(30.0)) <= 1.5
 
 
+async def test_a_pause_of_this_process_is_not_taken_for_one_of_redis(server: RedisServer) -> None:
+    store = RedisStore(Address.parse(server.url))
+    await store.connect()
+    for number in range(3):
+        taking = asyncio.ensure_future(store.take(str(number), [Rate("k", 10, 1)]))
+        await asyncio.sleep(0)
+        time.sleep(0.4)  # noqa: ASYNC251 - that is the point
+        assert (await taking).refused is None
+    store.close()
+
+
 # -- C35 (forgotten scripts, logins without rights, replicas and cluster nodes are in tests/unit/limits/test_redis.py)
 
 
 async def test_c35_no_double_limit_across_a_boundary(server: RedisServer) -> None:
     """60 calls, and 60 more a thirtieth of the period later, at another gateway."""
-    period, stores = 6.0, [RedisStore(Address.parse(server.url), 6.0) for _ in range(2)]
+    period, stores = 6.0, [RedisStore(Address.parse(server.url), 6.0, answer=PATIENT) for _ in range(2)]
     for store in stores:
         await store.connect()
     began, granted = time.monotonic(), []
@@ -96,7 +108,7 @@ async def test_c35_nothing_that_is_sent_depends_on_the_gateways_clock(server: Re
     """The same call, sent at two times, is the same to the last byte: Redis' clock is the only one."""
     demands: list[Demand] = [Rate("k", 60, 1), Slot("s", 5)]
     async with Delay(server.port) as proxy:
-        store = RedisStore(Address.parse(f"redis://127.0.0.1:{proxy.port}"))
+        store = RedisStore(Address.parse(f"redis://127.0.0.1:{proxy.port}"), answer=PATIENT)
         await store.connect()
         commands = []
         for _ in range(2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Protocol
@@ -167,15 +166,6 @@ async def test_another_capacity_keeps_the_share_that_is_left(store: OpenStore) -
     await held(limits, "a", requests(100, 25))
     assert await limits.peek([requests(1000)]) == (750,)
     assert await limits.peek([requests(10)]) == (7,)
-
-
-async def test_a_pause_of_this_process_is_not_taken_for_one_of_the_store(store: OpenStore) -> None:
-    limits = await store()
-    for number in range(3):
-        taking = asyncio.ensure_future(limits.take(str(number), [requests(10)]))
-        await asyncio.sleep(0)
-        time.sleep(0.4)  # noqa: ASYNC251 - that is the point
-        assert (await taking).refused is None
 
 
 # -- slots
