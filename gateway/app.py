@@ -18,6 +18,7 @@ from gateway.config.runtime import Runtime
 from gateway.edge.asgi import AsgiExchange, Receive, Send
 from gateway.edge.native import Inference
 from gateway.edge.origin import cors
+from gateway.edge.usage import mount as mount_usage
 from gateway.edge.web import mount
 from gateway.ops import keys
 from gateway.ops.access import admin_router, nothing_else
@@ -83,6 +84,7 @@ def create(
     admin = admin_router(gateway)
     if gateway.keys is not None:
         keys.mount(admin, gateway.keys)
+    mount_usage(web, admin, gateway)
     nothing_else(admin)
     web.include_router(admin)
     return Application(gateway, web)

@@ -132,6 +132,23 @@ def explain(
 
 
 @app.command()
+def usage(
+    config: Config = _DEFAULT,
+    by: Annotated[str, typer.Option(help="Any of key, team, model, upstream, route, task, day ...")] = "model",
+    since: Annotated[str, typer.Option(help="7d, 24h, a date, or all.")] = "30d",
+    until: Annotated[str, typer.Option(help="The same; default: now.")] = "",
+    savings: Annotated[str | None, typer.Option(help="What it would have cost, had all gone to this model.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="For spreadsheets.")] = False,
+) -> None:
+    """Calls, tokens and cost by key, team, model, route, task or day."""
+    from gateway.cli.usage import show_usage as run
+
+    form = "json" if as_json else "csv" if as_csv else "table"
+    raise typer.Exit(run(config, by, since, until, form, savings))
+
+
+@app.command()
 def doctor(
     config: Config = _DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,

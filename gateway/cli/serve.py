@@ -13,12 +13,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from structlog.typing import FilteringBoundLogger
+
+from gateway.accounting.ledger import Ledger, open_ledger
 from gateway.app import create
 from gateway.auth.store import KeyStore
 from gateway.cli.workers import run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.crosscheck import refuse_host
+from gateway.config.env import ledger_variables
 from gateway.config.network import is_loopback
 from gateway.config.reload import Reloader
 from gateway.database import Database, DatabaseDown, WrongUrl, locate
@@ -169,10 +173,24 @@ def server(runtime: Runtime, config: Path, written: Runtime, shared: Path | None
         await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()
 
     database = Database(runtime.gateway.database_url, runtime.file.parent)
-    application = create(runtime, log, background=reload, at_end=writer.close, shared=shared, database=database)
+    stores = {"database": database, "ledger": _ledger(runtime, database, log)}
+    application = create(runtime, log, background=reload, at_end=writer.close, shared=shared, **stores)
     return WebServer(
         settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain
     )
+
+
+def _ledger(runtime: Runtime, database: Database, log: FilteringBoundLogger) -> Ledger:
+    """The ledger; where it cannot be kept the process ends, with a plain line and exit code 2."""
+    try:
+        return open_ledger(database, runtime.file.parent, ledger_variables(runtime.file.parent), log)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+    except OSError as error:
+        where = f"{error.filename}: {error.strerror}"
+        text = "turnout: the ledger's journal cannot be kept; TURNOUT_STATE_DIR can name another folder"
+        print(f"{text}: {where}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def allow_descriptors() -> None:
