@@ -16,7 +16,7 @@ from typing import Any
 from gateway.limits.address import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Rate, Slot
-from tests.contract.limit_stores import PATIENT
+from tests.contract.limit_stores import PATIENT, connected
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _process(what: Race, barrier: Barrier, results: Connection) -> None:
 
 async def _clients(what: Race, barrier: Barrier) -> list[Seen]:
     store = RedisStore(Address.parse(what.url), what.period, answer=PATIENT)
-    await store.connect()
+    await connected(store)
     barrier.wait()
     try:
         return await asyncio.gather(*(_client(what, store, str(number)) for number in range(what.clients)))
@@ -114,7 +114,7 @@ def with_a_slot(url: str, slot: Slot, lease_seconds: float, then: Callable[[], A
 def _holder(url: str, slot: Slot, lease_seconds: float, results: Connection) -> None:
     async def hold() -> None:
         store = RedisStore(Address.parse(url), 60.0, lease_seconds, answer=PATIENT)
-        await store.connect()
+        await connected(store)
         assert (await store.take("held", [slot])).refused is None
         results.send("taken")
         while True:

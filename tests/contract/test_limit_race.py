@@ -12,7 +12,7 @@ from gateway.limits.address import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Demand, Rate, Slot
 from tests.contract.limit_race import Race, race, with_a_slot
-from tests.contract.limit_stores import PATIENT
+from tests.contract.limit_stores import PATIENT, connected
 from tests.fakes.delay import Delay
 from tests.fakes.redis import RedisServer
 
@@ -58,7 +58,7 @@ def test_the_slot_of_a_killed_process_comes_back_after_the_lease_time(server: Re
 
     async def first_success(patience: float) -> float:
         store = RedisStore(Address.parse(server.url), 60.0, lease_seconds, answer=PATIENT)
-        await store.connect()
+        await connected(store)
         began = time.monotonic()
         while time.monotonic() - began < patience:
             if (await store.take("next", [slot])).refused is None:
@@ -77,7 +77,7 @@ def test_the_slot_of_a_killed_process_comes_back_after_the_lease_time(server: Re
 
 async def test_a_pause_of_this_process_is_not_taken_for_one_of_redis(server: RedisServer) -> None:
     store = RedisStore(Address.parse(server.url))
-    await store.connect()
+    await connected(store)
     for number in range(3):
         taking = asyncio.ensure_future(store.take(str(number), [Rate("k", 10, 1)]))
         await asyncio.sleep(0)
@@ -93,7 +93,7 @@ async def test_c35_no_double_limit_across_a_boundary(server: RedisServer) -> Non
     """60 calls, and 60 more a thirtieth of the period later, at another gateway."""
     period, stores = 6.0, [RedisStore(Address.parse(server.url), 6.0, answer=PATIENT) for _ in range(2)]
     for store in stores:
-        await store.connect()
+        await connected(store)
     began, granted = time.monotonic(), []
     for number, store in enumerate(stores):
         takes = await asyncio.gather(*(store.take(f"{number}-{n}", [Rate("k", 60, 1)]) for n in range(60)))
@@ -109,7 +109,7 @@ async def test_c35_nothing_that_is_sent_depends_on_the_gateways_clock(server: Re
     demands: list[Demand] = [Rate("k", 60, 1), Slot("s", 5)]
     async with Delay(server.port) as proxy:
         store = RedisStore(Address.parse(f"redis://127.0.0.1:{proxy.port}"), answer=PATIENT)
-        await store.connect()
+        await connected(store)
         commands = []
         for _ in range(2):
             start = len(proxy.sent)

@@ -41,7 +41,7 @@ async def opened(url: str) -> AsyncIterator[RedisStore]:
     """A connected store."""
     store = RedisStore(Address.parse(url), PERIOD)
     try:
-        await store.connect()
+        await reconnect(store)
         yield store
     finally:
         store.close()
