@@ -10,11 +10,16 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fakes import Upstream
 
 if TYPE_CHECKING:
     from tests.harness import Config, LocalGateway
+
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # that it is slow, or busy, is no finding
 
 
 @pytest.fixture

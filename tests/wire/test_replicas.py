@@ -134,14 +134,14 @@ async def test_a_conversation_stays_where_its_beginning_is_cached(
 ) -> None:
     gw = await gateway(replicas_config(upstream, second))
     homes = set()
-    for number in range(8):
+    for number in range(20):
         before = (upstream.count(), second.count())
         messages = [{"role": "system", "content": LONG.format(number)}]
-        for turn in range(4):
+        for turn in range(3):
             messages.append({"role": "user", "content": f"and {turn}?"})
             assert (await gw.chat(messages=messages)).status == 200
         gained = (upstream.count() - before[0], second.count() - before[1])
-        assert sorted(gained) == [0, 4]
+        assert sorted(gained) == [0, 3]
         homes.add(gained)
     assert len(homes) == 2
 
