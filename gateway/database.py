@@ -22,11 +22,13 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -110,6 +112,7 @@ class Database:
     def __init__(self, url: str, base_folder: Path) -> None:
         """Connects to nothing yet. Raises WrongUrl."""
         self.place = locate(url, base_folder)
+        self._url, self._base_folder = url, base_folder.absolute()
         self._engine: AsyncEngine | None = None
         self._starting = asyncio.Lock()
         self._current = False
@@ -154,10 +157,29 @@ class Database:
             return
         async with asyncio.timeout(MIGRATION_SECONDS), _alone(self.place.file):
             if await self._version() != newest():
-                await asyncio.to_thread(import_module, "alembic.command")
-                async with self.write(MIGRATION_SECONDS) as connection:
-                    await connection.run_sync(_upgrade)
+                await self._upgrade_beside()
         self._current = True
+
+    async def _upgrade_beside(self) -> None:
+        """`upgrade` in a process of its own: what alembic brings would stay in this one's memory."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway.migrations", cwd=MIGRATIONS.parents[1], stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            _, errors = await process.communicate(json.dumps([self._url, str(self._base_folder)]).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            *_, last = ["its tables cannot be made", *errors.decode(errors="replace").splitlines()]
+            raise DatabaseDown(last)
+
+    async def upgrade(self) -> None:
+        """Run alembic here and now. Raises DatabaseDown, ValueRefused."""
+        async with self.write(MIGRATION_SECONDS) as connection:
+            await connection.run_sync(_upgrade)
 
     async def _version(self) -> str | None:
         """The revision of the tables as they are; None: there are none yet."""

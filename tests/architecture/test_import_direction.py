@@ -13,7 +13,8 @@ ANYTHING = STAGES | SHARED | {"telemetry", "flow", "wiring", "app", "cli", "serv
 
 MAY_IMPORT = {
     **dict.fromkeys(STAGES | {"telemetry"}, SHARED),
-    **dict.fromkeys(("package", "errors", "database", "migrations"), frozenset[str]()),
+    **dict.fromkeys(("package", "errors", "database"), frozenset[str]()),
+    "migrations": frozenset({"database"}),
     "clock": frozenset({"errors"}),
     "config": frozenset({"errors", "clock"}),
     "call": SHARED,
