@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gateway.auth.record import KeyRecord, Secret, plain
 from gateway.auth.secret import digest, is_created
-from gateway.auth.store import KeyStore, Mark, now_ms
+from gateway.auth.store import REMEMBERED_MS, KeyStore, Mark, now_ms
 from gateway.call import Caller
 from gateway.clock import Tasks
 from gateway.database import Database, DatabaseDown
@@ -25,9 +26,9 @@ POLL_SECONDS = 0.4
 LONGEST_PAUSE = 2.0
 """Between two attempts while the database is down."""
 START_SECONDS = 5.0
-"""How long a start waits for the keys; after that it serves without them, until they come."""
-ANEW_SECONDS = 86_400.0
-"""How often all keys are read again, so that those of the distant past are forgotten."""
+"""How long a start waits for the keys; then the gateway serves without them, until they are there."""
+FORGET_SECONDS = 86_400.0
+"""How often what ended long ago is taken out."""
 
 
 class Created(Protocol):
@@ -80,6 +81,14 @@ class _Snapshot:
         self.entries.update((secret.digest, _entry(key, secret, caller)) for secret in key.secrets)
         self.digests[key.name] = tuple(secret.digest for secret in key.secrets)
 
+    def forget(self, before_ms: int) -> None:
+        """What opened nothing any more at that time."""
+        gone = {d for d, e in self.entries.items() if (e.revoked_ms or e.ends_ms) < before_ms}
+        for name in {self.entries.pop(old).caller.key for old in gone}:
+            self.digests[name] = tuple(d for d in self.digests[name] if d not in gone)
+            if not self.digests[name]:
+                del self.digests[name]
+
 
 def _entry(key: KeyRecord, secret: Secret, caller: Caller) -> _Entry:
     ends = (ms for ms in (key.expires_ms, secret.until_ms) if ms is not None)
@@ -104,7 +113,8 @@ class CreatedKeys:
         self._keys = _Snapshot()
         self._reading = asyncio.Lock()
         self._mark: Mark | None = None
-        self._anew_at = 0.0
+        self._forget_at = time.monotonic() + FORGET_SECONDS
+        self._looked = asyncio.Event()
         self._down: str | None = None
         self._pause = every
 
@@ -139,12 +149,9 @@ class CreatedKeys:
 
     async def start(self) -> None:
         """Read all keys, waiting START_SECONDS at most, and keep up with them until `close`."""
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                await self._look()
-        except TimeoutError:
-            self._tell("it does not answer in time")
         self._tasks.spawn(self._watch())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._looked.wait(), START_SECONDS)
 
     async def close(self) -> None:
         """Stop, and close the database."""
@@ -153,8 +160,9 @@ class CreatedKeys:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._pause)
             await self._look()
+            self._looked.set()
+            await asyncio.sleep(self._pause)
 
     async def _look(self) -> None:
         try:
@@ -162,14 +170,17 @@ class CreatedKeys:
                 await self.store.database.migrate()
             await self.refresh()
             self._tell(None)
-        except DatabaseDown as down:
-            self._tell(str(down))
+        except (DatabaseDown, TimeoutError) as down:
+            self._tell(str(down) or "its tables cannot be brought up to date in time")
+        if time.monotonic() >= self._forget_at:
+            self._forget_at = time.monotonic() + FORGET_SECONDS
+            self._keys.forget(self._now() - REMEMBERED_MS)
 
     async def refresh(self) -> None:
         """Take over what has changed. Raises DatabaseDown."""
         async with self._reading:
             mark, before = await self.store.mark(), self._mark
-            if before is None or time.monotonic() >= self._anew_at or not before.leads_to(mark):
+            if before is None or not before.leads_to(mark):
                 await self._read_all(mark)
             elif mark != before:
                 async for page in self.store.pages(before.version):
@@ -178,12 +189,12 @@ class CreatedKeys:
                 self._mark = mark
 
     async def _read_all(self, mark: Mark) -> None:
-        """At first, once a day, and where the database is another one than before."""
+        """At first, and where the database is another one than before."""
         fresh = _Snapshot()
         async for page in self.store.pages():
             for key in page:
                 fresh.put(key)
-        self._keys, self._mark, self._anew_at = fresh, mark, time.monotonic() + ANEW_SECONDS
+        self._keys, self._mark = fresh, mark
 
     def _tell(self, down: str | None) -> None:
         """One line in the log for each change, and the pause before the next look."""

@@ -15,7 +15,7 @@ import msgspec
 from gateway.auth.record import KeyRecord, KeyRefused, Secret, moment
 from gateway.auth.secret import digest, new_secret, prefix_of
 from gateway.config.runtime import Budget, Limit
-from gateway.database import Database
+from gateway.database import Database, DatabaseDown
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -218,6 +218,8 @@ async def _mark(connection: AsyncConnection) -> Mark:
 
     rows = await connection.execute(text("SELECT name, value FROM settings WHERE name IN ('pepper', 'keys_version')"))
     settings = dict(map(tuple, rows))
+    if len(settings) < 2:
+        raise DatabaseDown("its table `settings` lacks the pepper or the version of the keys")
     return Mark(bytes.fromhex(settings["pepper"]), int(settings["keys_version"]))
 
 

@@ -29,6 +29,7 @@ PROTECTED = [
     ("GET", "/admin/keys/ci"),
     ("DELETE", "/admin/keys/ci"),
     ("POST", "/admin/keys/ci/rotate"),
+    ("GET", "/admin/usage"),
 ]
 DETOURS = [
     "//health",

@@ -255,7 +255,7 @@ async def no_secret(crew: Crew, folder: Path, secrets: list[str]) -> None:
             assert answer.status == 200
             pages.append(answer.body.decode())
     assert any(secrets[0][:19] in page for page in pages)
-    files = await asyncio.to_thread(lambda: b"".join(file.read_bytes() for file in folder.iterdir()))
+    files = await asyncio.to_thread(lambda: b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file()))
     for secret in secrets:
         assert not [page for page in pages if secret in page or secret[19:59] in page]
         assert secret[19:59].encode() not in files

@@ -184,10 +184,44 @@ async def test_a_database_that_freezes_dies_and_returns(tmp_path: Path, log: Log
                 assert created.find(secret)
                 await asyncio.to_thread(end)
                 await until(lambda: [line["level"] for line in log.lines] == ["error", "info"])
+            await keys.database.close()  # its connections are of the server that died
             await keys.store.revoke("ci", "x")
             with pytest.raises(GatewayError):
                 await until(lambda: created.find(secret) is None)
             await created.close()
+
+
+async def test_what_ended_long_ago_is_forgotten(keys: Keys, created: CreatedKeys) -> None:
+    revoked, live, rotated = await keys.create("revoked"), await keys.create("live"), await keys.create("rotated")
+    short = await keys.create("short", expires="1d")
+    _, new = await keys.store.rotate("rotated", DAY, "x")
+    await keys.store.revoke("revoked", "x")
+    await created.refresh()
+    created._keys.forget(keys.time.ms)
+    assert len(created) == 4
+    created._keys.forget(keys.time.ms + 1)
+    assert created.find(revoked.encode()) is None
+    assert created.find(rotated.encode())
+    keys.time.ms += DAY
+    created._keys.forget(keys.time.ms + 1)
+    for secret in (short, rotated):
+        assert created.find(secret.encode()) is None
+    for secret in (live, new):
+        assert created.find(secret.encode())
+    await keys.store.revoke("rotated", "x")
+    await created.refresh()
+    assert "revoked" in why(created, new)
+    assert len(created) == 2
+
+
+async def test_tables_without_their_settings(keys: Keys, log: Log) -> None:
+    async with keys.database.write() as connection:
+        await connection.execute(text("DELETE FROM settings"))
+    created = snapshot(keys, log)
+    await created.start()
+    assert not created.known
+    assert "lacks the pepper" in log.lines[0]["reason"]
+    await created.close()
 
 
 async def test_the_secrets_are_not_held(keys: Keys, created: CreatedKeys) -> None:
