@@ -6,7 +6,8 @@ Buckets are left out: they fill up by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.limits.store import Purse, Rate, Settled
 

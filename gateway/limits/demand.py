@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
 
 from gateway.call import Body, Call, Endpoint
 from gateway.config.runtime import Budget, Limit
@@ -21,8 +22,7 @@ _KEEP: Mapping[str, int] = MappingProxyType({"day": 2 * DAY, "month": 40 * DAY, 
 """Seconds for which a store keeps a purse after its last use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True, gc=False):
     """Whoever a limit belongs to."""
 
     kind: Kind
@@ -31,8 +31,7 @@ class Scope:
     budget: Budget | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, gc=False):
     """One demand, and whose limit it meets."""
 
     scope: Scope
@@ -89,12 +88,17 @@ def most_completion(endpoint: Endpoint, body: Body, usual: int) -> int:
     """Completion tokens that a call may use: n times what it allows itself; `usual` where it says nothing."""
     if endpoint.name == "embeddings":
         return 0
-    allowed = next((v for f in ("max_completion_tokens", "max_tokens") if (v := _whole(body, f)) is not None), usual)
-    return allowed * max(1, _whole(body, "n") or 1, _whole(body, "best_of") or 1)
+    allowed = _whole(body, "max_completion_tokens")
+    if allowed is None:
+        allowed = _whole(body, "max_tokens")
+    answers = max(1, _whole(body, "n") or 1, _whole(body, "best_of") or 1)
+    return (usual if allowed is None else allowed) * answers
 
 
 def _whole(body: Body, name: str) -> int | None:
     """A field that holds a whole number of at least zero. What else it holds is for the upstream to judge."""
+    if name not in body.spans:
+        return None
     raw = body.field(name)
     if raw is None or len(raw) > 12 or not raw.isdigit():
         return None

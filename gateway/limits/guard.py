@@ -10,9 +10,10 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from gateway import clock

@@ -46,6 +46,13 @@ class Running:
 
     def __init__(self) -> None:
         self._held: set[Held] = set()
+        self._process = os.urandom(8).hex()
+        self._count = 0
+
+    def name(self) -> str:
+        """A name for a lease that no other call has, in any process."""
+        self._count += 1
+        return f"{self._process}-{self._count:x}"
 
     def add(self, held: Held) -> None:
         """A lease that has to be kept alive."""
@@ -80,7 +87,7 @@ class Limiter:
         plan = call.plan
         if plan is None or not self._limited(call.caller):
             return NoLease()
-        held = Held(call, Most(call, self._means), self)
+        held = Held(self._means.running.name(), call, Most(call, self._means), self)
         common = list(self._of_caller(held, plan.attempts))
         for position, attempt in enumerate(plan.attempts):
             wanted = [*common, *self._of_model(held, attempt.model)]
@@ -194,8 +201,8 @@ class Most:
 class Held:
     """What one call has reserved. See `call.Lease`."""
 
-    def __init__(self, call: Call, most: Most, limiter: Limiter) -> None:
-        self.id = os.urandom(12).hex()
+    def __init__(self, name: str, call: Call, most: Most, limiter: Limiter) -> None:
+        self.id = name
         self.call = call
         self.most = most
         self.full: list[tuple[str, str]] = []

@@ -1,8 +1,13 @@
-"""Limits in this process only. The same semantics as `redis.py`, with nothing to wait for inside."""
+"""Limits in this process only. The same semantics as `redis.py`, with nothing to wait for inside.
+
+Tables are kept in the order of age by OrderedDict, not dict: whose front is slow to find after many entries have moved
+from there to the end.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -40,7 +45,7 @@ class Buckets:
     def __init__(self, period: float, keys: int) -> None:
         self._period = period
         self._keys = keys
-        self._full_at: dict[str, float] = {}
+        self._full_at: OrderedDict[str, float] = OrderedDict()
         """In the order of their last change."""
 
     def __len__(self) -> int:
@@ -82,7 +87,7 @@ class Slots:
 
     def __init__(self, lease_seconds: float) -> None:
         self._seconds = lease_seconds
-        self._held: dict[str, dict[str, float]] = {}
+        self._held: dict[str, OrderedDict[str, float]] = {}
         """In the order of their expiry."""
 
     def wait(self, demand: Slot, now: float) -> float | None:
@@ -109,7 +114,7 @@ class Slots:
                 del self._held[demand.key]
 
     def renew(self, lease: str, demand: Slot, now: float) -> None:
-        held = self._held.setdefault(demand.key, {})
+        held = self._held.setdefault(demand.key, OrderedDict())
         held.pop(lease, None)
         held[lease] = now + self._seconds
 
@@ -120,7 +125,7 @@ class _Money:
 
     spent: int
     until: float
-    reserved: dict[str, tuple[float, int]] = field(default_factory=dict)
+    reserved: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
     """Lease -> (expiry, nano-dollars), in the order of their expiry."""
 
 
@@ -130,7 +135,7 @@ class Purses:
     def __init__(self, lease_seconds: float, keys: int) -> None:
         self._seconds = lease_seconds
         self._keys = keys
-        self._purses: dict[str, _Money] = {}
+        self._purses: OrderedDict[str, _Money] = OrderedDict()
         """In the order of their last change."""
 
     def __len__(self) -> int:
@@ -225,13 +230,13 @@ class MemoryStore:
         return tuple([self._kinds[type(d)].left(d, now) for d in demands])
 
 
-def _expire(entries: dict[str, V], gone: Callable[[V], bool]) -> None:
+def _expire(entries: OrderedDict[str, V], gone: Callable[[V], bool]) -> None:
     """Drop from the front, where the oldest are, what is gone."""
     while entries and gone(entries[first := next(iter(entries))]):
         del entries[first]
 
 
-def _bound(entries: dict[str, V], most: int, gone: Callable[[V], bool]) -> None:
+def _bound(entries: OrderedDict[str, V], most: int, gone: Callable[[V], bool]) -> None:
     """Make room for one more."""
     _expire(entries, gone)
     if len(entries) >= most:

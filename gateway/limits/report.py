@@ -13,6 +13,12 @@ from gateway.limits.store import Rate, Taken
 
 _FREE_SLOT = 1.0
 """Seconds to wait where nobody knows when a call ends."""
+_NAMES: Mapping[str, tuple[bytes, bytes, bytes]] = MappingProxyType(
+    {
+        "requests": (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests"),
+        "tokens": (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens"),
+    }
+)
 _SPANS: Mapping[str, str] = MappingProxyType({"day": " a day", "month": " a month", "total": ""})
 
 
@@ -20,19 +26,17 @@ def headers(wanted: Sequence[Wanted], taken: Taken, period: float) -> tuple[tupl
     """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`: of all limits that apply, the one that is closest to
     its end. `reset` is the time until that bucket is full again; one fills up in `period` seconds."""
     found: list[tuple[bytes, bytes]] = []
-    for what in ("requests", "tokens"):
-        rates = [
-            (left / w.demand.capacity, w.demand.capacity, left)
-            for w, left in zip(wanted, taken.left, strict=True)
-            if w.what == what and isinstance(w.demand, Rate)
-        ]
-        if rates:
-            _, capacity, left = min(rates)
-            reset = (capacity - left) / capacity * period
+    for what, (limit, remaining, reset) in _NAMES.items():
+        nearest, share = None, math.inf
+        for one, left in zip(wanted, taken.left, strict=True):
+            if one.what == what and left < share * one.demand.capacity:
+                nearest, share = (one.demand.capacity, left), left / one.demand.capacity
+        if nearest is not None:
+            capacity, left = nearest
             found += (
-                (b"x-ratelimit-limit-" + what.encode(), b"%d" % capacity),
-                (b"x-ratelimit-remaining-" + what.encode(), b"%d" % max(0, left)),
-                (b"x-ratelimit-reset-" + what.encode(), span(reset).encode()),
+                (limit, b"%d" % capacity),
+                (remaining, b"%d" % max(0, left)),
+                (reset, span((capacity - left) / capacity * period).encode()),
             )
     return tuple(found)
 

@@ -7,15 +7,15 @@ may take several times, never twice from one key; a key belongs to one kind of d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 NANO = 1_000_000_000
 """Money is kept in whole nano-dollars: exact in the 53 bits of Redis' numbers up to nine million dollars."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True, gc=False):
     """Units (requests or tokens) from a bucket that holds one period's limit and refills continuously."""
 
     key: str
@@ -25,16 +25,14 @@ class Rate:
     """Units wanted now; more than `capacity` can never be had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True, gc=False):
     """One of `capacity` calls at the same time; freed by the settlement or when the lease expires."""
 
     key: str
     capacity: int
 
 
-@dataclass(frozen=True, slots=True)
-class Purse:
+class Purse(Struct, frozen=True, gc=False):
     """Money of one budget period, in nano-dollars. As long as anything is left, up to `cost` of it is reserved; so of
     all calls in flight only the last one can spend more than was left."""
 
@@ -52,8 +50,7 @@ class Purse:
 Demand = Rate | Slot | Purse
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True, gc=False):
     """The answer to a take."""
 
     refused: int | None
@@ -66,8 +63,7 @@ class Taken:
     """For each demand what was taken of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True, gc=False):
     """What became of one demand of a take."""
 
     demand: Demand
