@@ -13,7 +13,7 @@ from benchmarks.micro.planning import KINDS, runtime_of
 from benchmarks.micro.timing import Cases
 from gateway.call import ENDPOINTS, Call, Caller, Plan
 from gateway.edge.body import parse
-from gateway.routing.conversation import Pins
+from gateway.routing.pins import Pins
 from gateway.routing.planner import Planner
 from gateway.wiring import call_of, planner
 

@@ -18,7 +18,7 @@ from benchmarks.bodies import chat_body
 from benchmarks.micro.timing import Cases
 from gateway.call import Call, Caller
 from gateway.config import Runtime, load
-from gateway.routing.conversation import Pins
+from gateway.routing.pins import Pins
 from gateway.wiring import call_of, planner
 
 COUNTS = (10, 200)

@@ -69,17 +69,17 @@ class Workload:
     turn: int
     """Characters of a user message."""
 
-    def opened(self, run: str) -> list[Messages]:
-        """The system prompt of every conversation; `run` makes them new."""
+    def opened(self, run: int) -> list[Messages]:
+        """The system prompt of every conversation; the number `run` makes them new."""
         count = self.beginnings * self.conversations
         return [
-            [{"role": "system", "content": _titled(f"{run}-{n % self.beginnings}", self.beginning)}]
+            [{"role": "system", "content": _titled(f"{run:04d}-{n % self.beginnings:02d}", self.beginning)}]
             for n in range(count)
         ]
 
-    def asked(self, run: str, conversation: int, turn: int) -> dict[str, str]:
+    def asked(self, run: int, conversation: int, turn: int) -> dict[str, str]:
         """One user message."""
-        return {"role": "user", "content": _titled(f"{run}-{conversation}-{turn}", self.turn)}
+        return {"role": "user", "content": _titled(f"{run:04d}-{conversation:02d}-{turn}", self.turn)}
 
 
 WORKLOADS = (
@@ -98,6 +98,7 @@ WARM_UP = Workload("warm-up", "", 2, 2, 2, 3000, 100)
 
 
 def _titled(name: str, length: int) -> str:
+    """Text of its own, of as many tokens as that of any other name: cache blocks would tell the difference."""
     return f"{name} {text(length)}"[:length]
 
 
@@ -206,7 +207,7 @@ def _two_free_ports() -> int:
         return port
 
 
-async def play(stand: Stand, workload: Workload, models: Sequence[str], run: str, seed: int) -> list[Told]:
+async def play(stand: Stand, workload: Workload, models: Sequence[str], run: int, seed: int) -> list[Told]:
     """All turns of all conversations; each turn of a conversation waits for its last, `CONCURRENCY` run at once."""
     conversations = workload.opened(run)
     order, slots, turns = random.Random(seed), asyncio.Semaphore(CONCURRENCY), itertools.cycle(models)
@@ -230,7 +231,7 @@ def _body(model: str, messages: Messages) -> dict[str, Any]:
     return {"model": model, "stream": True, "temperature": 0, "max_tokens": MAX_TOKENS, "messages": messages}
 
 
-async def sample(stand: Stand, workload: Workload, policy: str, run: str, seed: int) -> dict[str, Any]:
+async def sample(stand: Stand, workload: Workload, policy: str, run: int, seed: int) -> dict[str, Any]:
     """One workload under one policy: the replicas' own counters and the callers' times."""
     before, began = await stand.counters(), time.monotonic()
     told = await play(stand, workload, POLICIES[policy], run, seed)
@@ -254,13 +255,14 @@ async def sample(stand: Stand, workload: Workload, policy: str, run: str, seed: 
 async def _rounds(stand: Stand, cache: str, rounds: int, say: Say) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
     """(cache, workload, policy) -> one sample per round; the order of the policies moves on from round to round."""
     samples: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    runs = itertools.count()
     for policy in POLICIES:
-        await play(stand, WARM_UP, POLICIES[policy], f"{cache} warm-up {policy}", 0)
+        await play(stand, WARM_UP, POLICIES[policy], next(runs), 0)
     for number in range(rounds):
         turn = number % len(POLICIES)
         for workload in WORKLOADS:
             for policy in (*POLICIES, *POLICIES)[turn : turn + len(POLICIES)]:
-                got = await sample(stand, workload, policy, f"{cache} {number} {policy}", number)
+                got = await sample(stand, workload, policy, next(runs), number)
                 samples[cache, workload.name, policy].append(got)
                 figures = f"hits {got['hit_rate']:.3f}  first token {got['ttft_ms']['p50']:.0f} ms"
                 say(f"round {number + 1}/{rounds}  {cache:5} {workload.name:8} {policy:16} {figures}")

@@ -78,7 +78,7 @@ def _outage(row: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, str]
     counts = ("calls", "failed", "out_of_time", "broken", "waiting", "wasted", "probes", "received")
     return {
         "case": row["case"],
-        **{name.replace("_", " "): f"{row[name]:,.0f}" for name in counts},
+        **{name.replace("_", " "): f"{row[name]:,g}" for name in counts},
         "switch ms": "none" if switch is None else f"{switch:,.0f}",
         "slowest ms": f"{row['slowest_ms']:,.0f}",
     }
