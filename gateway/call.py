@@ -186,6 +186,16 @@ class NoLease:
         """Nothing was reserved."""
 
 
+class Trace(Protocol):
+    """What is told of one call to whoever collects traces (`telemetry/traces.py`)."""
+
+    def attempt(self, attempt: Attempt, tried: Tried) -> bytes:
+        """An attempt begins; the value of `traceparent` for its upstream."""
+
+    def end(self, call: Call, now: float) -> None:
+        """The record is finished."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One request from its first byte to its last."""
@@ -202,6 +212,12 @@ class Call:
     """All times by `clock.now`, in seconds."""
     caller: Caller = Caller()
     body: Body = NO_BODY
+    trace: Trace | None = None
+    read_at: float = 0.0
+    """When the body was there and parsed; 0: it did not come so far. The following ones in the same way."""
+    planned_at: float = 0.0
+    admitted_at: float = 0.0
+    committed_at: float = 0.0
     lease: Lease = field(default_factory=NoLease)
     plan: Plan | None = None
     tried: list[Tried] = field(default_factory=list)

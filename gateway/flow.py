@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from gateway import clock
-from gateway.call import Answer, Body, Call, Caller, Endpoint, Exchange, Lease, Plan
+from gateway.call import Answer, Body, Call, Caller, Endpoint, Exchange, Lease, Plan, Trace
 from gateway.config.runtime import Runtime
 from gateway.errors import GatewayError
 
@@ -35,6 +35,8 @@ class Stages:
     """Metrics, ledger and the log line, from the finished record."""
     report: Callable[[Call, BaseException], None]
     """Tell the operator of a fault of our own."""
+    trace: Callable[[Call], Trace] | None = None
+    """Begins a call's trace; None: nobody collects them."""
 
 
 class Flow:
@@ -50,6 +52,8 @@ class Flow:
             exchange.request_id, exchange.endpoint, exchange.headers, exchange.peer, stages.runtime, clock.now()
         )
         exchange.watch(call)
+        if stages.trace is not None:
+            call.trace = stages.trace(call)
         try:
             await self._serve(stages, call, exchange)
         except asyncio.CancelledError:
@@ -86,11 +90,15 @@ class Flow:
             call.body = stages.parse(raw, call.endpoint)
         else:  # milliseconds, in which others' events go on
             call.body = await asyncio.to_thread(stages.parse, raw, call.endpoint)
+        call.read_at = clock.now()
         if stages.recall is not None:
             await stages.recall(call)
         call.plan = stages.plan(call)
+        call.planned_at = clock.now()
         call.lease = await stages.admit(call)
+        call.admitted_at = clock.now()
         answer = await stages.attempt(call, call.plan)
+        call.committed_at = clock.now()
         try:
             await stages.deliver(call, answer, exchange, lambda: _close(stages, call))
         finally:

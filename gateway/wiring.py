@@ -46,6 +46,7 @@ from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.routing.tasks.classifier import Classifier, TaskSpec
 from gateway.telemetry.logs import call_line
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
+from gateway.telemetry.traces import Traces
 from gateway.upstream import request
 from gateway.upstream.breaker import Breakers, Group
 from gateway.upstream.catalog import Catalog
@@ -128,11 +129,13 @@ class Gateway:
         shared: Path | None = None,
         database: Database | None = None,
         ledger: Ledger | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`look_seconds`: between two looks at an engine that calls want. `shared`: the folder that several workers
         share their numbers in. `database`: where created keys are; None: there are none. `ledger`: None keeps none."""
         self.log = log
         self.ledger = ledger or NoLedger()
+        self._traces = traces
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
         self._breakers = Breakers()
@@ -198,6 +201,7 @@ class Gateway:
             deliver=deliver,
             account=self._account,
             finish=self._finish,
+            trace=self._traces.begin if self._traces is not None else None,
             report=self._report,
         )
 
@@ -259,6 +263,8 @@ class Gateway:
         now = clock.now()
         self.metrics.observe(call, now)
         self.ledger.write(call, now)
+        if call.trace is not None:
+            call.trace.end(call, now)
         call_line(self.log, call, self._proxies.client(call.peer, call.headers), now)
 
     def _report(self, call: Call, fault: BaseException) -> None:
@@ -374,7 +380,11 @@ class Gateway:
         if self._redis is not None:
             await self._redis.close()
         if self._created is not None:
-            await self._created.close()
+            await self._created.stop()
         await self.ledger.close()
+        if self._created is not None:
+            await self._created.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
         self._pools.close()
         await asyncio.gather(*(client.aclose() for client in self._proxied.values()))

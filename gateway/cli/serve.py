@@ -22,12 +22,13 @@ from gateway.cli.workers import run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.crosscheck import refuse_host
-from gateway.config.env import ledger_variables
+from gateway.config.env import environment, ledger_variables
 from gateway.config.network import is_loopback
 from gateway.config.reload import Reloader
 from gateway.database import Database, DatabaseDown, WrongUrl, locate
 from gateway.edge.server import WebServer, settings
 from gateway.telemetry.logs import Bridge, Writer, logger
+from gateway.telemetry.traces import open_traces
 from gateway.wiring import Gateway
 
 DESCRIPTORS = 65_536
@@ -174,6 +175,7 @@ def server(runtime: Runtime, config: Path, written: Runtime, shared: Path | None
 
     database = Database(runtime.gateway.database_url, runtime.file.parent)
     stores = {"database": database, "ledger": _ledger(runtime, database, log)}
+    stores["traces"] = open_traces(environment(runtime.file.parent))
     application = create(runtime, log, background=reload, at_end=writer.close, shared=shared, **stores)
     return WebServer(
         settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain

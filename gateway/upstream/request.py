@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from gateway import __version__
-from gateway.call import Call
+from gateway.call import Attempt, Call
 from gateway.config.runtime import Model, Target
 from gateway.upstream import parameters
 
@@ -34,10 +34,13 @@ def head(target: Target, path: str, api_key: str | None) -> bytes:
     return "\r\n".join([*lines, ""]).encode("latin-1")
 
 
-def complete(fixed: bytes, call: Call, length: int) -> bytes:
+def complete(fixed: bytes, call: Call, attempt: Attempt, length: int) -> bytes:
     """The whole request head: the fixed part, then what differs from call to call."""
     accept = b"text/event-stream" if call.body.stream else b"application/json"
     given = [(name, call.headers[name]) for name in _PASSED if name in call.headers]
+    if call.trace is not None:
+        given = [(name, value) for name, value in given if name != b"traceparent"]
+        given.append((b"traceparent", call.trace.attempt(attempt, call.tried[-1])))
     passed = b"".join(b"%b: %b\r\n" % (name, value) for name, value in given if _SANE.fullmatch(value))
     return b"%baccept: %b\r\nx-request-id: %b\r\n%bcontent-length: %d\r\n\r\n" % (
         fixed,

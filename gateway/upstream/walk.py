@@ -122,7 +122,7 @@ class Walker:
         if call.body.stream:
             deadline = min(deadline, clock.now() + timeouts.first_event)
         payload = request.body(call, attempt.model, self._model_id(attempt))
-        head = request.complete(door.heads[call.endpoint.name], call, len(payload))
+        head = request.complete(door.heads[call.endpoint.name], call, attempt, len(payload))
         asked = clock.now()
         try:
             response = await door.client.send(head, payload, timeouts.connect, deadline)

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from gateway import __version__
+from gateway.call import Attempt
 from gateway.config.runtime import Target
 from gateway.config.schema import Policy
 from gateway.upstream.request import body, complete, head
 from tests.unit.building import a_call, a_model
 
 LOCAL = Target("http", "127.0.0.1", 8100, "/v1")
+ASKED = Attempt(a_model(), "")
 
 
 def test_the_fixed_part() -> None:
@@ -52,19 +54,19 @@ def test_no_key_no_credential() -> None:
 @pytest.mark.parametrize(("stream", "accept"), [(b"false", b"application/json"), (b"true", b"text/event-stream")])
 def test_the_whole_head(stream: bytes, accept: bytes) -> None:
     call = a_call(b'{"model":"m","messages":[],"stream":%b}' % stream, headers={b"traceparent": b"00-a-b-01"})
-    assert complete(b"FIXED\r\n", call, 17) == (
+    assert complete(b"FIXED\r\n", call, ASKED, 17) == (
         b"FIXED\r\naccept: %b\r\nx-request-id: req_1\r\ntraceparent: 00-a-b-01\r\ncontent-length: 17\r\n\r\n" % accept
     )
 
 
 @pytest.mark.parametrize("name", [b"authorization", b"cookie", b"x-api-key", b"x-anything", b"content-length", b"host"])
 def test_no_other_header_of_the_caller_passes(name: bytes) -> None:
-    assert b"secret" not in complete(b"", a_call(headers={name: b"secret"}), 0)
+    assert b"secret" not in complete(b"", a_call(headers={name: b"secret"}), ASKED, 0)
 
 
 @pytest.mark.parametrize("value", [b"", b"a\r\nx-evil: 1", b"a\nb", b"a\0b", b"\x7f", b"\xff", b"x" * 1025])
 def test_an_odd_value_does_not_pass(value: bytes) -> None:
-    sent = complete(b"", a_call(headers={b"traceparent": value, b"tracestate": b"v=1\t,w=2"}), 0)
+    sent = complete(b"", a_call(headers={b"traceparent": value, b"tracestate": b"v=1\t,w=2"}), ASKED, 0)
     assert b"traceparent" not in sent
     assert b"\r\ntracestate: v=1\t,w=2\r\n" in sent
 
