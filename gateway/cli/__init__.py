@@ -20,7 +20,13 @@ app = typer.Typer(
 )
 
 Config = Annotated[Path, typer.Option("--config", help="The configuration file.", show_default=True)]
+Drain = Annotated[
+    float,
+    typer.Option("--drain", min=0, help="Seconds that running calls may take after a signal; a second one ends them."),
+]
 _DEFAULT = Path("routing.yaml")
+DRAIN = 25.0
+"""Below the 30 s after which Kubernetes and others kill."""
 
 
 def _version(wanted: bool) -> None:
@@ -57,11 +63,12 @@ def up(
     config: Config = _DEFAULT,
     host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
     port: Annotated[int | None, typer.Option(help="Instead of gateway.port.", min=0, max=65535)] = None,
+    drain: Drain = DRAIN,
 ) -> None:
     """Start the engines, wait until they are ready, serve the gateway."""
     from gateway.cli.up import up as run
 
-    raise typer.Exit(run(config, host, port))
+    raise typer.Exit(run(config, host, port, drain))
 
 
 @app.command()
@@ -70,11 +77,12 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
     port: Annotated[int | None, typer.Option(help="Instead of gateway.port.", min=0, max=65535)] = None,
     workers: Annotated[int | None, typer.Option(help="Instead of gateway.workers.")] = None,
+    drain: Drain = DRAIN,
 ) -> None:
     """Serve the gateway alone; engines are expected at their ports."""
     from gateway.cli.serve import serve as run
 
-    raise typer.Exit(run(config, host, port, workers))
+    raise typer.Exit(run(config, host, port, workers, drain))
 
 
 class _BarePrint(TyperCommand):

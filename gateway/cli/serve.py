@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from gateway.accounting.ledger import Ledger, open_ledger
 from gateway.app import create
 from gateway.auth.store import KeyStore
+from gateway.cli import DRAIN
 from gateway.cli.workers import run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
@@ -35,8 +36,8 @@ DESCRIPTORS = 65_536
 """Each running call takes two; many systems give a process 1,024 until it asks for more."""
 
 
-def serve(config: Path, host: str | None, port: int | None, workers: int | None) -> int:
-    """Load and serve until a signal; the exit code."""
+def serve(config: Path, host: str | None, port: int | None, workers: int | None, drain: float = DRAIN) -> int:
+    """Load and serve until a signal, then for `drain` seconds at most; the exit code."""
     try:
         written = load(config)
         runtime = with_address(written, host, port)
@@ -52,8 +53,8 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None)
     if listener is None:
         return 1
     if count > 1:
-        return run_workers(bound(runtime, listener), listener, count)
-    web = server(bound(runtime, listener), config, written)
+        return run_workers(bound(runtime, listener), listener, count, drain)
+    web = server(bound(runtime, listener), config, written, drain)
     with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
         runner.run(serve_on(web, listener))
     return 0 if web.started else 1
@@ -138,9 +139,9 @@ def only_after_restart(start: Runtime, changed: Runtime) -> list[str]:
     return keys
 
 
-def server(runtime: Runtime, config: Path, written: Runtime, shared: Path | None = None) -> WebServer:
-    """The web server with the gateway in it, logging to stderr and reloading its configuration. `shared`: the folder
-    of all workers, where there are several.
+def server(runtime: Runtime, config: Path, written: Runtime, drain: float, shared: Path | None = None) -> WebServer:
+    """The web server with the gateway in it, logging to stderr and reloading its configuration. `drain`: seconds that
+    running calls have after a signal; `shared`: the folder of all workers, where there are several.
 
     `written` is what the file said at the start, without the command line. Whatever a changed file says, the address
     stays the bound one; so the rule that an open address needs a key is asked of that.
@@ -177,9 +178,7 @@ def server(runtime: Runtime, config: Path, written: Runtime, shared: Path | None
     stores = {"database": database, "ledger": _ledger(runtime, database, log)}
     stores["traces"] = open_traces(environment(runtime.file.parent))
     application = create(runtime, log, background=reload, at_end=writer.close, shared=shared, **stores)
-    return WebServer(
-        settings(application, application.inference, timeout_graceful_shutdown=30), application.gateway.drain
-    )
+    return WebServer(settings(application, application.inference), application.gateway.drain, drain)
 
 
 def _ledger(runtime: Runtime, database: Database, log: FilteringBoundLogger) -> Ledger:

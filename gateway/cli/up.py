@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gateway.cli import DRAIN
 from gateway.cli.serve import address, bind, bound, need_a_key, serve_on, server, with_address
 from gateway.cli.workers import serve_with_workers
 from gateway.config import ConfigError, Runtime, load
@@ -18,7 +19,7 @@ from serving.engine import EngineFailed, Engines, run_engines
 from serving.engine.display import Display
 
 
-def up(config: Path, host: str | None, port: int | None) -> int:
+def up(config: Path, host: str | None, port: int | None, drain: float = DRAIN) -> int:
     """Start, serve until a signal, stop everything; the exit code."""
     try:
         written = load(config)
@@ -31,22 +32,23 @@ def up(config: Path, host: str | None, port: int | None) -> int:
     if listener is None:
         return 1
     runtime = bound(runtime, listener)
-    web = server(runtime, config, written)
+    web = server(runtime, config, written, drain)
     try:
         with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
-            return runner.run(_run(runtime, web, listener))
+            return runner.run(_run(runtime, web, listener, drain))
     except EngineFailed as failure:
         print(f"turnout: {failure}", file=sys.stderr)
         return 1
 
 
-async def _run(runtime: Runtime, web: WebServer, listener: socket.socket) -> int:
+async def _run(runtime: Runtime, web: WebServer, listener: socket.socket, drain: float) -> int:
     engines = await _engines(runtime)
     if engines is None:
         return 0
     try:
         if runtime.gateway.workers > 1:
-            return await serve_with_workers(runtime, listener, runtime.gateway.workers, lambda: _welcome(runtime))
+            count = runtime.gateway.workers
+            return await serve_with_workers(runtime, listener, count, drain, lambda: _welcome(runtime))
         await serve_on(web, listener, lambda: _welcome(runtime))
     finally:
         await engines.stop()

@@ -1,5 +1,5 @@
 """One worker of several: what `gateway/cli/workers.py` starts. Arguments: configuration file, host, the descriptors of
-the listening socket and of the parent's pipe, the folder that the workers share."""
+the listening socket and of the parent's pipe, the folder that the workers share, the seconds of `--drain`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.cli.serve import bound, serve_on, server, with_address
 from gateway.config import ConfigError, load
 
 
-def main(config: str, host: str, listening: str, alive: str, shared: str) -> int:
+def main(config: str, host: str, listening: str, alive: str, shared: str, drain: str) -> int:
     """Serve until a signal or the parent's end; the exit code."""
     file = Path(config)
     listener = socket.socket(fileno=int(listening))
@@ -25,7 +25,7 @@ def main(config: str, host: str, listening: str, alive: str, shared: str) -> int
         listener.close()
         print(error, file=sys.stderr)
         return 2
-    web = server(bound(runtime, listener), file, written, shared=Path(shared))
+    web = server(bound(runtime, listener), file, written, float(drain), Path(shared))
 
     async def run() -> None:
         asyncio.get_running_loop().add_reader(int(alive), _end_with_parent, int(alive))

@@ -28,21 +28,22 @@ FINE = (0, -signal.SIGTERM, -signal.SIGINT)
 
 
 def run_workers(
-    runtime: Runtime, listener: socket.socket, count: int, started: Callable[[], None] = lambda: None
+    runtime: Runtime, listener: socket.socket, count: int, drain: float, started: Callable[[], None] = lambda: None
 ) -> int:
-    """Run so many workers until a signal; the exit code. `started` is called once the first one answers."""
+    """Run so many workers until a signal, then for `drain` seconds at most; the exit code. `started` is called once the
+    first one answers."""
     with asyncio.Runner() as runner:
-        return runner.run(serve_with_workers(runtime, listener, count, started))
+        return runner.run(serve_with_workers(runtime, listener, count, drain, started))
 
 
 async def serve_with_workers(
-    runtime: Runtime, listener: socket.socket, count: int, started: Callable[[], None] = lambda: None
+    runtime: Runtime, listener: socket.socket, count: int, drain: float, started: Callable[[], None] = lambda: None
 ) -> int:
     """The same, in a running loop."""
     listener.listen(2048)
     shared = Path(tempfile.mkdtemp(prefix="turnout-workers-"))
     alive, kept = os.pipe()
-    crew = Crew(runtime, listener, shared, alive)
+    crew = Crew(runtime, listener, shared, alive, drain)
     try:
         return await crew.run(count, started)
     finally:
@@ -60,6 +61,8 @@ class Crew:
     shared: Path
     alive: int
     """The reading end of a pipe that the parent holds: its end is the parent's."""
+    drain: float
+    """Seconds that running calls have after a signal."""
     _running: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
     _stopping: bool = False
     _failed: bool = False
@@ -105,7 +108,7 @@ class Crew:
         gateway = self.runtime.gateway
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gateway.cli.worker", str(self.runtime.file), gateway.host,
-            str(self.listener.fileno()), str(self.alive), str(self.shared),
+            str(self.listener.fileno()), str(self.alive), str(self.shared), str(self.drain),
             pass_fds=(self.listener.fileno(), self.alive), stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
             preexec_fn=_deaf_to_reloads,
         )  # fmt: skip

@@ -241,11 +241,18 @@ def settings(application: Any, inference: Inference, **options: Any) -> uvicorn.
 class WebServer(uvicorn.Server):
     """uvicorn's server; a signal ends it in good order, and is not raised again afterwards: the exit code tells."""
 
-    def __init__(self, config: uvicorn.Config, notice_seconds: Callable[[], float] = lambda: 0.0) -> None:
-        """`notice_seconds`: how long the listener stays open after the first signal."""
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        notice_seconds: Callable[[], float] = lambda: 0.0,
+        drain_seconds: float | None = None,
+    ) -> None:
+        """`notice_seconds`: how long the listener stays open after the first signal; `drain_seconds`: from that signal
+        on, that included, until calls that still run are ended (None: they never are)."""
         super().__init__(config)
         self._notice_seconds = notice_seconds
-        self._signals = 0
+        self._drain_seconds = drain_seconds
+        self._signalled: float | None = None
         self.ready = asyncio.Event()
         """Requests are answered."""
 
@@ -255,21 +262,31 @@ class WebServer(uvicorn.Server):
         self.ready.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First not ready, then, once whoever balances the load has seen it, no more connections; a second signal does
-        not wait for that, a third one not even for running calls."""
-        self._signals += 1
-        if self._signals > 1:
-            self.should_exit = True
-            self.force_exit = self._signals > 2
+        """First not ready, then, once whoever balances the load has seen it, no more connections, and the end of the
+        calls that run is waited for. A second signal waits for nothing."""
+        if self._signalled is not None:
+            self.should_exit = self.force_exit = True
+            self._end_calls()
             return
+        self._signalled = clock.now()
         delay = self._notice_seconds() if self.started else 0.0
         asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn.Server; the application is told also where running calls are not waited for."""
+        if self.force_exit:
+            self._end_calls()
+        elif self._signalled is not None and self._drain_seconds is not None:
+            left = self._signalled + self._drain_seconds - clock.now()
+            self.config.timeout_graceful_shutdown = max(0.0, left)  # type: ignore[assignment]
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
+
+    def _end_calls(self) -> None:
+        """Each tells its caller so."""
+        for task in self.server_state.tasks:
+            task.cancel()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import signal
 import socket
@@ -16,10 +17,12 @@ from gateway.cli.serve import DESCRIPTORS, bind, need_a_key, serve, with_address
 from gateway.cli.up import up
 from gateway.config import ConfigError, load
 from gateway.config.runtime import GatewaySettings, StaticKey
-from tests.fakes import Hang, Upstream
+from tests.fakes import Cut, Hang, Sse, Upstream, chunk
 from tests.harness import Gateway, config_for
 from tests.unit.building import a_runtime
 from tests.unit.cli.test_package import GOOD
+from tests.wire.calls import STREAM, ask, errors_of
+from tests.wire.checks import openai_error
 
 pytestmark = pytest.mark.slow
 
@@ -132,17 +135,50 @@ async def test_sigint_ends_it_as_well(upstream: Upstream) -> None:
         assert await gw.wait() == 0
 
 
-async def test_a_third_signal_does_not_wait_for_running_calls(upstream: Upstream) -> None:
+async def test_a_second_signal_does_not_wait_for_running_calls(upstream: Upstream) -> None:
+    """They may take a day, but each still learns how it ended."""
     upstream.script(Hang())
-    async with Gateway(config_for(upstream)) as gw:
-        running = asyncio.create_task(gw.chat())
+    upstream.script(Sse([chunk("a"), Hang()]))
+    async with Gateway(config_for(upstream), arguments=("--drain", "86400")) as gw, gw.connect() as client:
+        plain = asyncio.create_task(gw.chat())
         await upstream.call()
-        for _ in range(3):
-            gw.signal(signal.SIGTERM)
-            await asyncio.sleep(0.05)
+        await client.send(ask())
+        pieces = (await client.response()).pieces()
+        begun = (await anext(pieces)).data
+        gw.signal(signal.SIGTERM)
+        await until_refused(gw)
+        assert not plain.done()
+        gw.signal(signal.SIGTERM)
+        openai_error(await plain, 503, "shutting_down")
+        (error,) = errors_of(begun + b"".join([piece.data async for piece in pieces]))
+        assert error["code"] == "shutting_down"
         assert await gw.wait() == 0
-        await asyncio.wait([running])
-        assert running.exception() is not None or running.result().status == 503
+    assert [line["outcome"] for line in gw.calls()] == ["shutting_down"] * 2
+
+
+async def test_calls_that_outlast_the_drain_are_told(upstream: Upstream) -> None:
+    upstream.script(Hang())
+    upstream.script(Sse([chunk("a"), Hang()]))
+    async with Gateway(config_for(upstream), arguments=("--drain", "0.5")) as gw:
+        running = [asyncio.create_task(gw.chat(**fields)) for fields in ({}, STREAM)]
+        await upstream.until_open(2)
+        await upstream.call(1)
+        gw.signal(signal.SIGTERM)
+        plain, stream = await asyncio.gather(*running)
+        assert await gw.wait() == 0
+    assert {plain.status, stream.status} <= {200, 503}
+    for answered in (plain, stream):
+        found = errors_of(answered.body) if answered.status == 200 else [answered.json()["error"]]
+        assert [error["code"] for error in found] == ["shutting_down"]
+    assert [line["outcome"] for line in gw.calls()] == ["shutting_down"] * 2
+
+
+async def until_refused(gw: Gateway) -> None:
+    """The listener is closed."""
+    async with asyncio.timeout(SOON):
+        with contextlib.suppress(OSError, Cut):
+            while True:
+                await gw.fetch("/health/live")
 
 
 async def until_reloads(gw: Gateway, result: str, count: int) -> None:

@@ -15,5 +15,5 @@ def test_a_wrong_configuration_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "routing.yaml"
     file.write_text("version: 2")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert main(str(file), "127.0.0.1", str(os.dup(listener.fileno())), "0", str(tmp_path)) == 2
+        assert main(str(file), "127.0.0.1", str(os.dup(listener.fileno())), "0", str(tmp_path), "1") == 2
     assert "version" in capsys.readouterr().err
