@@ -153,9 +153,13 @@ class CreatedKeys:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._looked.wait(), START_SECONDS)
 
+    async def stop(self) -> None:
+        """Ask the database no more."""
+        await self._tasks.close()
+
     async def close(self) -> None:
         """Stop, and close the database."""
-        await self._tasks.close()
+        await self.stop()
         await self.store.database.close()
 
     async def _watch(self) -> None:

@@ -27,7 +27,7 @@ def _complete(document: dict[str, Any]) -> None:
     for path, item in pages.items():
         for operation in item.values():
             operation["responses"].pop("422", None)  # FastAPI's own refusal; no page takes what it could refuse
-            if path.startswith(("/v1/", "/metrics")):
+            if path.startswith(("/v1/", "/metrics", "/admin/")):
                 operation["responses"]["4XX"] = _error()
                 operation["security"] = _keys()
     document["paths"] = pages | {f"/v1{e.path}": {"post": _operation(e)} for e in ENDPOINTS.values()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -48,11 +48,20 @@ def mount(admin: APIRouter, keys: Keys) -> None:
         ended = request.query_params.get("all", "") in ("1", "true")
         return _answer({"object": "list", "data": await keys.list(ended)})
 
-    @admin.post("/keys", summary="Create a key; its secret is in this answer only", status_code=201)
+    @admin.post(
+        "/keys",
+        summary="Create a key; its secret is in this answer only",
+        status_code=201,
+        openapi_extra=_body(required=["name"], **_key()),
+    )
     async def created(request: Request) -> JSONResponse:
         return _answer(await keys.create(_read(await json_body(request), dict[str, Any]), actor(request)), 201)
 
-    @admin.post("/keys/{name:path}/rotate", summary="A new secret for a key; the old one lasts a while longer")
+    @admin.post(
+        "/keys/{name:path}/rotate",
+        summary="A new secret for a key; the old one lasts a while longer",
+        openapi_extra=_body(overlap_seconds={"type": "integer", "minimum": 0}),
+    )
     async def rotated(request: Request, name: str) -> JSONResponse:
         asked = _read(await json_body(request) or b"{}", Rotation)
         return _answer(await keys.rotate(name, asked.overlap_seconds, actor(request)))
@@ -75,3 +84,16 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 def _answer(document: dict[str, Any], status: int = 200) -> JSONResponse:
     return JSONResponse(document, status, {"cache-control": "no-store"})
+
+
+def _body(required: Sequence[str] = (), **fields: Any) -> dict[str, Any]:
+    """For the OpenAPI document."""
+    schema = {"type": "object", "required": list(required), "properties": fields, "additionalProperties": False}
+    return {"requestBody": {"required": bool(required), "content": {"application/json": {"schema": schema}}}}
+
+
+def _key() -> dict[str, Any]:
+    """What a new key may be given; the rules are those of `routing.yaml`."""
+    texts, objects = ("name", "team", "expires"), ("limits", "budget", "metadata")
+    models = {"models": {"type": "array", "items": {"type": "string"}}}
+    return {n: {"type": "string"} for n in texts} | models | {n: {"type": "object"} for n in objects}
