@@ -70,8 +70,10 @@ class Line:
     reasoning_tokens: int
     """Part of the completion's."""
     cost_usd: Decimal
+    counted: int
+    """Calls with tokens."""
     estimated_share: float
-    """Of the calls with tokens: those whose upstream reported none."""
+    """Of these: those whose upstream reported none."""
 
 
 def query(by: str, since: str, until: str = "", key: str | None = None, now: datetime | None = None) -> Query:
@@ -130,7 +132,7 @@ def _line(by: tuple[str, ...], row: Sequence[Any]) -> Line:
     group = tuple(_named(name, value) for name, value in zip(by, row, strict=False))
     calls, errors, prompt, cached, completion, reasoning, nano, counted, estimated = map(int, row[len(by) :])
     share = estimated / counted if counted else 0.0
-    return Line(group, calls, errors, prompt, cached, completion, reasoning, dollars(nano), round(share, 4))
+    return Line(group, calls, errors, prompt, cached, completion, reasoning, dollars(nano), counted, round(share, 4))
 
 
 def _named(group: str, value: Any) -> str | None:

@@ -25,6 +25,7 @@ class Saving:
 
     task: str | None
     calls: int
+    """With tokens."""
     paid_usd: Decimal
     alone_usd: Decimal
     """Had the one model answered everything."""
@@ -85,7 +86,7 @@ def _reference(runtime: Runtime, name: str) -> Model:
 def _saving(model: Model, task: str | None, lines: list[Line]) -> Saving:
     usages = [Usage(line.prompt_tokens, line.completion_tokens, line.cached_tokens) for line in lines]
     alone = sum((cost(model, usage) for usage in usages), Decimal(0))
-    return Saving(task, sum(line.calls for line in lines), sum((line.cost_usd for line in lines), Decimal(0)), alone)
+    return Saving(task, sum(line.counted for line in lines), sum((line.cost_usd for line in lines), Decimal(0)), alone)
 
 
 def document(report: Savings) -> Mapping[str, Any]:

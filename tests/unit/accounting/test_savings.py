@@ -24,7 +24,7 @@ def runtime() -> Runtime:
 
 
 def line(task: str | None, model: str | None, prompt: int, cached: int, completion: int, usd: str) -> Line:
-    return Line((task, model), 2, 0, prompt, cached, completion, 0, Decimal(usd), 0.0)
+    return Line((task, model), 2, 0, prompt, cached, completion, 0, Decimal(usd), 2, 0.0)
 
 
 LINES = [
