@@ -15,5 +15,6 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType(
         "big": "benchmarks.micro.big_prompt",
         "planning": "benchmarks.micro.planning",
         "content": "benchmarks.micro.content",
+        "ledger": "benchmarks.micro.ledger",
     }
 )
