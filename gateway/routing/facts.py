@@ -57,6 +57,8 @@ class Facts:
         self._tasks = tasks
         self._classify = classify
         self._estimate = estimate
+        self.found: dict[object, frozenset[int]] = {}
+        """What searches in the text have found, by whoever searched (`patterns.py`)."""
 
     @once
     def prompt(self) -> bytes:

@@ -1,4 +1,5 @@
-"""A route's rules, compiled at load: first match wins. Cheap conditions are asked first, expressions run in RE2."""
+"""A route's rules, compiled at load: first match wins. Cheap conditions are asked first, expressions
+run in RE2, all of a route in one pass (`patterns.py`)."""
 
 from __future__ import annotations
 
@@ -7,10 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import re2
-
 from gateway.config.schema import Range, Rule, When
 from gateway.routing.facts import Facts
+from gateway.routing.patterns import Patterns, any_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,10 @@ class Verdict:
 
 def compile_rules(rules: Iterable[Rule]) -> tuple[CompiledRule, ...]:
     """The rules of a route, ready to be asked."""
-    return tuple(CompiledRule(rule.name, rule.to, tuple(_conditions(rule.when))) for rule in rules)
+    patterns = Patterns()
+    compiled = tuple(CompiledRule(rule.name, rule.to, tuple(_conditions(rule.when, patterns))) for rule in rules)
+    patterns.compile()
+    return compiled
 
 
 def first_match(rules: tuple[CompiledRule, ...], facts: Facts) -> CompiledRule | None:
@@ -72,12 +75,12 @@ def verdicts(rules: tuple[CompiledRule, ...], facts: Facts) -> list[Verdict]:
     return found
 
 
-def _conditions(when: When) -> Iterable[Condition]:
+def _conditions(when: When, patterns: Patterns) -> Iterable[Condition]:
     """The given conditions, cheapest first."""
     for name, compile_one in _COMPILERS.items():
         value = getattr(when, "wants_json" if name == "json" else name)
         if value is not None:
-            yield Condition(name, _written(value), compile_one(value))
+            yield Condition(name, _written(value), compile_one(value, patterns))
 
 
 def _written(value: Any) -> str:
@@ -91,27 +94,6 @@ def _written(value: Any) -> str:
 
 def _inside(bounds: Range, number: int) -> bool:
     return (bounds.over is None or number > bounds.over) and (bounds.under is None or number < bounds.under)
-
-
-def _keywords(words: tuple[str, ...]) -> Callable[[Facts], bool]:
-    """Any of the words, in any case; a word of Latin letters only as a whole word."""
-    found = re2.compile("(?i)" + "|".join(_word(word) for word in words)).search
-    return lambda facts: found(facts.text) is not None
-
-
-def _word(word: str) -> str:
-    before = r"\b" if _latin(word[0]) else ""
-    after = r"\b" if _latin(word[-1]) else ""
-    return f"{before}{re2.escape(word)}{after}"
-
-
-def _latin(character: str) -> bool:
-    return character.isascii() and (character.isalnum() or character == "_")
-
-
-def _regex(expression: str) -> Callable[[Facts], bool]:
-    found = re2.compile(expression).search
-    return lambda facts: found(facts.text) is not None
 
 
 def _headers(wanted: Mapping[str, tuple[str, ...]]) -> Callable[[Facts], bool]:
@@ -128,26 +110,26 @@ def _plain(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool | int | float) else value
 
 
-_COMPILERS: Mapping[str, Callable[[Any], Callable[[Facts], bool]]] = MappingProxyType(
+_COMPILERS: Mapping[str, Callable[[Any, Patterns], Callable[[Facts], bool]]] = MappingProxyType(
     {
-        "key": lambda names: lambda facts: facts.call.caller.key in names,
-        "team": lambda names: lambda facts: facts.call.caller.team in names,
-        "stream": lambda wanted: lambda facts: facts.call.body.stream is wanted,
-        "header": _headers,
-        "tools": lambda wanted: lambda facts: facts.tools is wanted,
-        "metadata": _metadata,
-        "json": lambda wanted: lambda facts: facts.json is wanted,
-        "images": lambda wanted: lambda facts: facts.images is wanted,
-        "messages": lambda bounds: lambda facts: _inside(bounds, len(facts.messages)),
-        "prompt_tokens": lambda bounds: (
+        "key": lambda names, _: lambda facts: facts.call.caller.key in names,
+        "team": lambda names, _: lambda facts: facts.call.caller.team in names,
+        "stream": lambda wanted, _: lambda facts: facts.call.body.stream is wanted,
+        "header": lambda wanted, _: _headers(wanted),
+        "tools": lambda wanted, _: lambda facts: facts.tools is wanted,
+        "metadata": lambda wanted, _: _metadata(wanted),
+        "json": lambda wanted, _: lambda facts: facts.json is wanted,
+        "images": lambda wanted, _: lambda facts: facts.images is wanted,
+        "messages": lambda bounds, _: lambda facts: _inside(bounds, len(facts.messages)),
+        "prompt_tokens": lambda bounds, _: (
             lambda facts: (
                 (bounds.over is None or facts.tokens_over(bounds.over))
                 and (bounds.under is None or not facts.tokens_over(bounds.under - 1))
             )
         ),
-        "keywords": _keywords,
-        "regex": _regex,
-        "task": lambda names: lambda facts: facts.task in names,
+        "keywords": lambda words, patterns: patterns.add(any_word(words)),
+        "regex": lambda expression, patterns: patterns.add(expression),
+        "task": lambda names, _: lambda facts: facts.task in names,
     }
 )
 """In the order of what a condition costs."""
