@@ -16,7 +16,7 @@ TEXT_COLUMNS = ("cache", "conversations", "policy", "rules ask for", "case", "wh
 TITLES: Mapping[str, str] = MappingProxyType(
     {
         "affinity": "Prefix affinity on two real vLLM replicas",
-        "planning": "Planning: microseconds for one plan",
+        "planning": "Planning: microseconds of CPU for one plan",
         "outage": "Upstreams and replicas killed and frozen under load",
     }
 )
@@ -46,6 +46,12 @@ start of the last wasted one. *waiting*: calls without content at the moment of 
 time and broken are sums over the rounds, *slowest* is the maximum, the rest medians. A refused connection carries
 no call and counts as none where another replica takes it; at a single address it counts.""",
     }
+)
+
+NOISE = (
+    "How to run and read them: docs/development/benchmarks.md. A load average well above the number of cores means that",
+    "other work had the machine too: that makes times to the first token longer and noisier, and hardly touches hit",
+    "rates, counts of calls and CPU times.",
 )
 
 Rows = list[dict[str, str]]
@@ -110,7 +116,7 @@ def table(part: str, result: Mapping[str, Any]) -> Table:
 
 def markdown(name: str, parts: Mapping[str, Mapping[str, Any]]) -> str:
     """The page: for each part its method, table, settings and the machine as it was then."""
-    lines = [f"# Routing benchmarks, Turnout {name}", "", "How to run and read them: docs/development/benchmarks.md."]
+    lines = [f"# Routing benchmarks, Turnout {name}", "", *NOISE]
     for part, title in TITLES.items():
         if part in parts:
             lines += _section(part, title, parts[part])
