@@ -49,7 +49,7 @@ no call and counts as none where another replica takes it; at a single address i
 )
 
 NOISE = (
-    "How to run and read them: docs/development/benchmarks.md. A load average well above the number of cores means that",
+    "How to run and read them: docs/development/benchmarks.md. A load average well above the number of cores says that",
     "other work had the machine too: that makes times to the first token longer and noisier, and hardly touches hit",
     "rates, counts of calls and CPU times.",
 )
