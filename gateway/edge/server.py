@@ -74,10 +74,11 @@ class Connection(HttpToolsProtocol):
         if self._refused:
             return
         self._head_new = False
-        if b"h2c" in data and (self.cycle is None or self.cycle.response_complete):
-            # The parser would end the message at its head, for an upgrade that is never made.
-            head, end, body = data.partition(b"\r\n\r\n")
-            data = _H2C.sub(b"", head) + end + body
+        if self.cycle is None or self.cycle.response_complete:
+            end = data.find(b"\r\n\r\n") % (len(data) + 1)  # all of it, where there is no end
+            if data.find(b"h2c", 0, end) >= 0:
+                # The parser would end the message at its head, for an upgrade that is never made.
+                data = _H2C.sub(b"", data[:end]) + data[end:]
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
