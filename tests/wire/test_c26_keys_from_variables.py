@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.serve import need_a_key
 from gateway.config import ConfigError, load
 from tests.conftest import StartGateway
 from tests.fakes import Upstream
@@ -107,15 +108,27 @@ async def test_an_empty_gateway_key_opens_nothing(upstream: Upstream, gateway: S
     assert upstream.count() == 0
 
 
-@pytest.mark.parametrize(
-    "sections", [{}, {"keys": []}, {"keys": [{"name": "ci", "key": "${CI_KEY:-}"}]}], ids=["absent", "none", "empty"]
-)
+@pytest.mark.parametrize("sections", [{}, {"keys": [{"name": "ci", "key": "${CI_KEY:-}"}]}], ids=["absent", "empty"])
 async def test_beyond_loopback_there_must_be_a_key(
     upstream: Upstream, tmp_path: Path, sections: dict[str, Any]
 ) -> None:
     problems = _refused(tmp_path, config_for(upstream, gateway={"host": "0.0.0.0"}, **sections))
     assert "gateway.host" in problems
     assert "key" in problems
+
+
+def test_beyond_loopback_without_static_keys_there_must_be_a_created_one(tmp_path: Path) -> None:
+    file = tmp_path / "routing.yaml"
+    config = {
+        "version": 1,
+        "gateway": {"host": "0.0.0.0"},
+        "upstreams": {"u0": {"base_url": "http://127.0.0.1:9/v1"}},
+        "models": {"m0": {"upstream": "u0", "model": "fake"}},
+        "keys": [],
+    }
+    file.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="at least one usable key"):
+        need_a_key(load(file, {}))
 
 
 async def test_an_empty_admin_key_is_no_key(upstream: Upstream, gateway: StartGateway) -> None:
