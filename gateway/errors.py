@@ -118,6 +118,9 @@ ERRORS: Mapping[str, ErrorKind] = MappingProxyType(
         "limits_unavailable": ErrorKind(
             503, "service_unavailable", "gateway", "The limit store is down and set to closed.", "Retry shortly."
         ),
+        "database_unavailable": ErrorKind(
+            503, "service_unavailable", "gateway", "The database does not answer; calls go on.", "Retry shortly."
+        ),
         "internal_error": ErrorKind(
             500, "internal_error", "gateway", "A fault of the gateway itself.", "Report it with the request id."
         ),

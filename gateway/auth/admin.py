@@ -73,4 +73,4 @@ def _told() -> Iterator[None]:
         raise GatewayError("invalid_request", f"{refusal}.", param=field, status=status) from None
     except DatabaseDown:
         text = "The gateway's database does not answer: keys cannot be changed or listed now; those that exist work."
-        raise GatewayError("internal_error", text, retry_after=5, status=503) from None
+        raise GatewayError("database_unavailable", text, retry_after=5) from None

@@ -55,7 +55,7 @@ class Keyring:
             return GatewayError("invalid_api_key", text)
         if not self._created.known:
             text = "Created keys cannot be checked yet: the gateway's database has not answered since its start."
-            return GatewayError("internal_error", text, retry_after=2, status=503)
+            return GatewayError("database_unavailable", text, retry_after=2)
         return GatewayError("invalid_api_key", "This gateway does not know the API key that was sent.")
 
     def _digest(self, credential: bytes) -> bytes:

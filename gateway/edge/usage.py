@@ -67,7 +67,7 @@ async def _asked(gateway: Booked, request: Request, by: str, key: str | None) ->
         raise GatewayError("invalid_request", f"{wrong}.") from None
     except DatabaseDown:
         text = "The ledger's database does not answer; calls go on, and are counted."
-        raise GatewayError("internal_error", text, retry_after=5, status=503) from None
+        raise GatewayError("database_unavailable", text, retry_after=5) from None
 
 
 def _allowance(gateway: Booked, caller: Caller) -> dict[str, Any]:
