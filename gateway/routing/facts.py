@@ -18,6 +18,8 @@ LONG = 32 * 1024
 IMAGE_TOKENS_PER_BYTE = 66
 """At most: an estimate counts 765 tokens for an image, whose name and colon alone are twelve bytes."""
 _IMAGE = re.compile(rb'"image_url"|"input_image"')
+ROUGH = 32 * 1024
+"""Bytes of a prompt whose tokens are not worth an estimate where they are only reserved."""
 _ROLE = re.compile(rb'\{\s*"role"\s*:\s*"([a-z]{1,20})"')
 _ESCAPES = (
     (b"\\\\", b"\x00"),  # first, so that every backslash that is left begins an escape
@@ -87,6 +89,15 @@ class Facts:
     def prompt_tokens(self) -> int:
         """Estimated, without a tokenizer."""
         return self._estimate(self.prompt)
+
+    @property
+    def roughly(self) -> int:
+        """Tokens to reserve for the prompt, rather too many: what was used is settled afterwards, so a short prompt is not
+        worth an estimate."""
+        prompt = self.prompt
+        if len(prompt) <= ROUGH and not self.images:
+            return len(prompt) // 3
+        return self.prompt_tokens
 
     def tokens_over(self, bound: int) -> bool:
         """The prompt has more tokens than `bound`. A token that is no image's has a byte at least, so most prompts need

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.facts import LONG, Facts
+from gateway.routing.facts import LONG, ROUGH, Facts
 from tests.unit.building import a_call
 
 TASKS = frozenset({"refactor", "chat", "other"})
@@ -134,3 +134,16 @@ def test_a_giant_message_may_be_cut_anywhere(unit: str, shift: int) -> None:
     read = facts(messages=[user("x" * shift + unit * (3 * LONG) + "x" * shift)]).text
     assert read.encode()  # whole characters only: expressions and the classifier refuse halves
     assert read.count(unit) >= 2 * (LONG // 12) - 10  # twelve bytes at most, but for the frame
+
+
+@pytest.mark.parametrize(
+    ("size", "image", "estimated"), [(300, False, False), (300, True, True), (ROUGH + 1, False, True)]
+)
+def test_a_short_prompt_is_counted_roughly_where_its_tokens_are_only_reserved(
+    size: int, image: bool, estimated: bool
+) -> None:
+    parts: list[dict[str, str]] = [{"type": "image_url"}] if image else []
+    messages = [{"role": "user", "content": [{"type": "text", "text": "x" * size}, *parts]}]
+    call = a_call(json.dumps({"model": "auto", "messages": messages}).encode())
+    facts = Facts(call, frozenset(), lambda text: "other", lambda prompt: -1)
+    assert facts.roughly == (-1 if estimated else len(facts.prompt) // 3)
