@@ -24,4 +24,4 @@ EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 CMD ["python", "-c", \
     "from http.client import HTTPConnection as C; c = C('127.0.0.1', 8080, timeout=2); c.request('GET', '/health/live'); exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["turnout"]
-CMD ["serve"]
+CMD ["serve", "--drain", "30"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gateway.errors import ERRORS
-from tests.deploy.expressions import RULES, rules
+from tests.deploy.expressions import RULES, everywhere, rules
 
 FOLDER = RULES.parent
 TESTS = sorted(FOLDER.glob("*_test.yml"))
@@ -57,3 +57,10 @@ def test_a_call_has_failed_when_gateway_or_upstream_is_at_fault(record: str) -> 
     good = {"ok"} if "judged" in record else set()
     outcomes = {*ERRORS, "ok", "client_closed", "aborted"}
     assert {outcome for outcome in outcomes if counted.fullmatch(outcome)} == faults | good
+
+
+def test_the_dashboards_count_the_same_failures() -> None:
+    counted = {
+        text.removeprefix("ok|") for *_, expr in everywhere() for text in re.findall(r'outcome=~"([^"]+)"', expr)
+    }
+    assert len(counted) == 1
