@@ -92,8 +92,8 @@ class Facts:
 
     @property
     def roughly(self) -> int:
-        """Tokens to reserve for the prompt, rather too many: what was used is settled afterwards, so a short prompt is not
-        worth an estimate."""
+        """Tokens to reserve for the prompt, rather too many: what was used is settled afterwards, so a short prompt is
+        not worth an estimate."""
         prompt = self.prompt
         if len(prompt) <= ROUGH and not self.images:
             return len(prompt) // 3
