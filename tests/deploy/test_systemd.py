@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from gateway.accounting.ledger import STOP_SECONDS
+from gateway.config import load
+from gateway.config.env import parse_dotenv
 from tests.deploy.expressions import ROOT
 
+DEPLOY = (ROOT / "docs/operations/deploy.md").read_text()
 UNIT = (ROOT / "deploy/systemd/turnout.service").read_text()
 PROGRAM = "/opt/turnout/.venv/bin/turnout"
 ANALYSE = shutil.which("systemd-analyze")
@@ -62,5 +65,16 @@ def test_what_is_written_is_in_the_state_folder() -> None:
     folder = f"/var/lib/{setting('StateDirectory')}"
     assert setting("ProtectSystem") == "strict"
     assert setting("WorkingDirectory") == folder
-    assert f"sqlite:///{folder}/" in UNIT
-    assert f"TURNOUT_STATE_DIR={folder}" in UNIT
+    values, _ = parse_dotenv((ROOT / "deploy/systemd/turnout.env").read_text())
+    assert values["DATABASE_URL"] == f"sqlite:///{folder}/turnout.db"
+    assert values["TURNOUT_STATE_DIR"] == folder
+
+
+def test_the_guides_snippet_uses_the_variables(tmp_path: Path) -> None:
+    (snippet,) = re.findall(r"^```yaml\n(.*?)^```$", DEPLOY, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "routing.yaml"
+    file.write_text(snippet + (ROOT / "routing.yaml").read_text().split("version: 1\n")[1])
+    values, _ = parse_dotenv((ROOT / "deploy/systemd/turnout.env").read_text())
+    runtime = load(file, values | {"TURNOUT_KEY": "k", "TURNOUT_ADMIN_KEY": "a"})
+    assert runtime.gateway.database_url == values["DATABASE_URL"]
+    assert [key.name for key in runtime.keys] == ["first"]
