@@ -1,0 +1,75 @@
+/**
+ * The view of what was changed: changes in force, created keys, and the audit.
+ */
+
+import { get } from "./api.js";
+import { at, h, mark, show, table } from "./dom.js";
+import * as f from "./format.js";
+
+/** @param {any} answer @returns {any[]} */
+const rowsOf = (answer) => (Array.isArray(answer) ? answer : answer.data);
+
+/** @param {any} value */
+function plain(value) {
+    if (value === null || value === undefined || value === "") return "";
+    if (typeof value !== "object") return String(value);
+    return Object.entries(value).filter(([, v]) => v !== null && v !== "").map(([name, v]) => `${name}: ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ");
+}
+
+/** @param {any} key */
+function keyRow(key) {
+    const live = key.state === "live";
+    return {
+        key: key.name,
+        cells: [
+            h("b", {}, key.name),
+            key.team ?? "–",
+            (key.models ?? []).join(", ") || "all",
+            key.expires ? f.time(key.expires) : "never",
+            live ? mark("good", "in use") : mark("off", key.state),
+            live && h("button", { class: "small", "data-act": "revoke", "data-name": key.name }, "Revoke"),
+        ],
+    };
+}
+
+/**
+ * @param {string} id
+ * @param {string} path
+ * @param {(rows: any[]) => any} draw
+ */
+async function fill(id, path, draw) {
+    try {
+        show(at(id), draw(rowsOf(await get(path))));
+    } catch (error) {
+        show(at(id), h("p", { class: "none" }, /** @type {Error} */ (error).message));
+    }
+}
+
+/** Read and show keys and audit. */
+export async function showChanges() {
+    const none = (/** @type {string} */ text) => h("p", { class: "none" }, text);
+    await Promise.all([
+        fill("keys", "admin/keys?all=true", (rows) =>
+            rows.length ? table("Created keys", ["Key", "Team", "Models", "Ends", "State", "Action"], rows.map(keyRow)) : none("No key was created. `turnout keys create` makes one.")),
+        fill("audit", "admin/audit?limit=100", (rows) =>
+            rows.length
+                ? h("div", { class: "wide" }, table("Audit", ["Time", "Who", "Did", "To", "Detail"], rows.map((row, i) => ({
+                    key: `${row.at} ${i}`,
+                    cells: [f.time(row.at), row.actor, f.words(row.action), h("b", {}, row.target ?? "–"), plain(row.detail)],
+                }))))
+                : none("Nothing was changed yet.")),
+    ]);
+}
+
+/** @param {any} state */
+export function showOverrides(state) {
+    const rows = [
+        ...state.models.filter((/** @type {any} */ m) => m.closed).map((/** @type {any} */ m) => [`Model ${m.name} is closed`, m.closed.reason, "open", m.name, "Open"]),
+        ...state.upstreams.flatMap((/** @type {any} */ u) => u.replicas.filter((/** @type {any} */ r) => r.drained).map((/** @type {any} */ r) => [`Replica ${r.address} of ${u.name} is drained`, "", "undrain", u.name, "Undrain", r])),
+        ...state.experiments.filter((/** @type {any} */ e) => e.overridden).map((/** @type {any} */ e) => [`Experiment ${e.name} splits ${Object.entries(e.arms).map(([arm, w]) => `${arm} ${w}`).join(", ")}`, "", "split", e.name, "Change split"]),
+    ];
+    const items = rows.map(([text, more, act, name, label, replica]) =>
+        h("li", { "data-key": `${act} ${name} ${replica?.index ?? ""}` }, mark("warn", text), more ? h("span", { class: "quiet" }, `: ${more}`) : null, " ",
+            h("button", { class: "small", "data-act": act, "data-name": name, "data-index": replica?.index, "data-address": replica?.address }, label)));
+    show(at("overrides"), items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "none" }, "None: everything is as the file says."));
+}

@@ -1,0 +1,109 @@
+/**
+ * What a snapshot means: one sentence, and a list of what is wrong, worst first.
+ */
+
+import * as f from "./format.js";
+
+/** Shares of failing requests from which on it is worth a look, and is bad. */
+const SOME = 0.01;
+const MANY = 0.05;
+/** Entries in the ledger's queue that it should have written long since. */
+const BACKLOG = 1000;
+
+/**
+ * @typedef {{tone: "bad" | "warn" | "off", text: string, target?: string}} Problem bad: callers are not served; warn: something
+ *   is broken, and callers are served all the same; off: good to know. `target`: the id of the panel that tells more
+ */
+
+const ORDER = ["bad", "warn", "off"];
+
+/** @param {Record<string, number | null>} point */
+export function pace(point) {
+    const sum = (/** @type {string[]} */ names) => names.reduce((all, name) => all + Number(point[name] ?? 0), 0);
+    if (point.ok === undefined) return null;
+    const all = sum(["ok", "left", "limited", "caller", "failed"]);
+    return { all, failing: all > 0 ? Number(point.failed) / all : 0 };
+}
+
+/**
+ * @param {any} state
+ * @param {Record<string, number | null>} point the latest of the charts
+ * @returns {Problem[]}
+ */
+export function problems(state, point) {
+    const found = [...health(state), ...traffic(point), ...fleet(state), ...edges(state)];
+    return found.sort((a, b) => ORDER.indexOf(a.tone) - ORDER.indexOf(b.tone));
+}
+
+/**
+ * @param {string} route "" where there are only models, "*" for all
+ * @param {any} models model -> why not
+ * @returns {Problem}
+ */
+function unserved(route, models) {
+    const reasons = Object.entries(models).map(([model, why]) => (model === "*" ? why : `${model}: ${why}`));
+    const what = route && route !== "*" ? `Route ${route} cannot be served` : "No call can be served";
+    return { tone: "bad", text: `${what}: ${reasons.join("; ")}.`, target: "models" };
+}
+
+/** @param {any} state @returns {Problem[]} */
+function health({ health: { unusable, redis, database, ledger }, config }) {
+    const found = Object.entries(unusable).map(([route, models]) => unserved(route, models));
+    if (redis === "down") found.push({ tone: "warn", text: "Redis is down: limits are kept by each process alone." });
+    if (database === "down") found.push({ tone: "warn", text: "The database is down: created keys, changes and the ledger have to wait." });
+    if (ledger.dropped) found.push({ tone: "warn", text: `${f.count(ledger.dropped)} calls are missing in the ledger: it had no room for them.` });
+    if (ledger.queued >= BACKLOG) found.push({ tone: "warn", text: `${f.count(ledger.queued)} calls wait to be written to the ledger.` });
+    if (config.refused) found.push({ tone: "warn", text: `The changed configuration file was refused, the old one is in force: ${config.refused}` });
+    for (const notice of config.notices) found.push({ tone: "off", text: `${notice.where ? `${notice.where}: ` : ""}${notice.text}` });
+    return found;
+}
+
+/** @param {Record<string, number | null>} point @returns {Problem[]} */
+function traffic(point) {
+    const now = pace(point);
+    if (!now || now.failing < SOME) return [];
+    return [{ tone: now.failing >= MANY ? "bad" : "warn", text: `${f.percent(now.failing)} of the requests fail.`, target: "errors" }];
+}
+
+/** @param {any} state @returns {Problem[]} */
+function fleet({ upstreams, models }) {
+    /** @type {Problem[]} */
+    const found = [];
+    for (const upstream of upstreams) {
+        if (upstream.off) found.push({ tone: "warn", text: `Upstream ${upstream.name} is off: ${upstream.off}`, target: "upstreams" });
+        for (const { address, breaker, engine, drained } of upstream.replicas) {
+            const where = `${upstream.name} at ${address}`;
+            const open = Object.entries(breaker).filter(([, state]) => state !== "closed");
+            if (open.length) found.push({ tone: "warn", text: `The breaker of ${where} is ${open.map(([model, state]) => `${state} for ${model}`).join(", ")}.`, target: "upstreams" });
+            if (engine && !engine.ready && !drained) found.push({ tone: "warn", text: `The engine ${where} is not ready: ${engine.why ?? "no reason given"}`, target: "upstreams" });
+            if (engine?.ready && engine.kv >= 0.95) found.push({ tone: "warn", text: `The KV cache of ${where} is ${f.percent(engine.kv)} full.`, target: "upstreams" });
+        }
+    }
+    for (const model of models) {
+        if (model.closed) found.push({ tone: "off", text: `Model ${model.name} is closed${model.closed.reason ? `: ${model.closed.reason}` : "."}`, target: "models" });
+    }
+    return found;
+}
+
+/** @param {any} state @returns {Problem[]} */
+function edges({ limits }) {
+    return limits.filter((/** @type {any} */ limit) => limit.used >= 0.95).slice(0, 3).map((/** @type {any} */ limit) => ({
+        tone: "warn", text: `${limit.kind} ${limit.name} has used ${f.percent(limit.used)} of its ${limit.what}.`, target: "limits",
+    }));
+}
+
+/**
+ * @param {any} state
+ * @param {Record<string, number | null>} point
+ * @param {Problem[]} found
+ * @returns {{tone: "good" | "warn" | "bad", text: string}}
+ */
+export function sentence(state, point, found) {
+    const now = pace(point);
+    const tone = found.some((one) => one.tone === "bad") ? "bad" : found.some((one) => one.tone === "warn") ? "warn" : "good";
+    const unready = state.health.ready ? "" : "Not ready. ";
+    if (!now) return { tone, text: `${unready}Counting requests …` };
+    if (now.all === 0) return { tone, text: `${unready}No requests just now` };
+    const failing = now.failing === 0 ? "none failing" : `${f.percent(now.failing)} failing`;
+    return { tone, text: `${unready}Serving ${f.rate(now.all)} requests a second, ${failing}` };
+}
