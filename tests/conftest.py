@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from tests.harness import Config, LocalGateway
 
 
+ROOT = Path(__file__).parents[1]
+
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # that it is slow, or busy, is no finding
 
@@ -27,6 +34,22 @@ async def upstream() -> AsyncIterator[Upstream]:
     """A scripted upstream that answers by itself until it is given a script."""
     async with Upstream() as up:
         yield up
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with all tables and no rows: to make one takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("tables")
+    told = json.dumps(["sqlite:///made.db", str(folder)])
+    subprocess.run([sys.executable, "-m", "gateway.migrations"], input=told, text=True, check=True, cwd=ROOT)
+    return folder / "made.db"
+
+
+@pytest.fixture
+def tables_here(tables: Path, tmp_path: Path) -> None:
+    """Databases with tables in the test's folder, by the names that tests use."""
+    for name in ("t.db", "turnout.db"):
+        shutil.copy(tables, tmp_path / name)
 
 
 class StartGateway(Protocol):

@@ -22,6 +22,8 @@ from gateway.telemetry.logs import Writer, logger
 from tests.fakes.postgres import Postgres
 from tests.unit.accounting.rows import a_finished_call, ids
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 SOON = 60.0
 NONE = Contents(0.0, 30)
 

@@ -11,6 +11,8 @@ from gateway.accounting.report import GROUPS, Query, WrongQuery, document, momen
 from gateway.database import Database
 from tests.unit.accounting.rows import a_line, fill
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 

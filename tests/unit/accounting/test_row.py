@@ -6,6 +6,7 @@ import time
 from decimal import Decimal
 
 import msgspec
+import pytest
 from sqlalchemy import text
 
 from gateway.accounting.row import Row, nano, row_of
@@ -14,6 +15,8 @@ from gateway.call import Split
 from gateway.database import Database
 from tests.unit.accounting.rows import a_finished_call
 from tests.unit.building import a_call
+
+pytestmark = pytest.mark.usefixtures("tables_here")
 
 
 def test_the_row_of_an_answered_call() -> None:

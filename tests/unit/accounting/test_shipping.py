@@ -11,6 +11,8 @@ from gateway.accounting.shipping import insert, sorted_out
 from gateway.database import Database
 from tests.unit.accounting.rows import a_line, a_row, ids
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 
 def test_lines_find_their_tables() -> None:
     content = msgspec.json.encode(Content("a", 1, "text"))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from gateway.accounting.spend import Spend
 from gateway.database import Database
 from tests.unit.accounting.rows import a_line, fill
+
+pytestmark = pytest.mark.usefixtures("tables_here")
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

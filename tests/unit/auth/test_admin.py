@@ -16,6 +16,8 @@ from gateway.database import Database
 from gateway.errors import GatewayError
 from tests.unit.building import a_runtime
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 
 @pytest.fixture
 async def created(tmp_path: Path) -> AsyncIterator[CreatedKeys]:

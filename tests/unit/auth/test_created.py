@@ -19,6 +19,8 @@ from gateway.telemetry.logs import Writer, logger
 from tests.fakes.postgres import Postgres
 from tests.unit.auth.keys import DAY, Keys, a_store
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 SOON = 20.0
 
 

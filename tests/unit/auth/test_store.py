@@ -16,6 +16,8 @@ from gateway.auth.store import PAGE, REMEMBERED_MS
 from tests.fakes.postgres import Postgres
 from tests.unit.auth.keys import DAY, START, Keys, a_store
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:

@@ -15,6 +15,8 @@ from gateway.cli import app
 from gateway.cli.keys import show
 from tests.unit.cli.test_package import GOOD
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 
 class Turnout:
     """`turnout keys ...` for one configuration."""

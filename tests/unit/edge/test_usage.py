@@ -17,6 +17,8 @@ from tests.conftest import StartGateway
 from tests.fakes import Upstream
 from tests.harness import LocalGateway, config_for
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 ADMIN = {"authorization": "Bearer admin-key-0123456789"}
 KEYS = [
     {"name": "ci", "key": "sk-ci-0123456789abcdef", "team": "platform", "budget": {"usd": 5, "per": "month"}},
