@@ -129,7 +129,7 @@ export function table(caption, columns, rows) {
         h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", { scope: "col", class: kind[i] }, head.name)))),
         h("tbody", {}, rows.map((row) =>
             h("tr", { "data-key": row.key, class: row.class }, row.cells.map((cell, i) =>
-                h("td", { class: kind[i], "data-label": heads[i].name }, cell))))),
+                h("td", { class: cell === "–" ? `${kind[i] ?? ""} empty` : kind[i], "data-label": heads[i].name }, cell))))),
     );
 }
 

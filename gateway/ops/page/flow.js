@@ -10,6 +10,8 @@ const GAP = 8;
 /** Pixels that all requests together are high, and that a name needs. */
 const TALL = 220;
 const LINE = 18;
+/** Below this width names are cut, and shares are left to the table. */
+const NARROW = 560;
 const DIRECT = "(named directly)";
 const NOWHERE = "(not sent)";
 
@@ -111,7 +113,7 @@ function picture({ places, links, total }, width) {
         });
         return svg("g", { class: "link", "data-tip": said, "data-key": said.split(":")[0] }, svg("title", {}, said), paths);
     });
-    const nodes = places.map((place) => node(place, total, x[place.column], thick(place.total, scale)));
+    const nodes = places.map((place) => node(place, total, x[place.column], thick(place.total, scale), width < NARROW));
     return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Traffic from routes to models to upstreams; the figures are in the table below" }, drawn, nodes);
 }
 
@@ -120,8 +122,9 @@ function picture({ places, links, total }, width) {
  * @param {number} total
  * @param {number} x
  * @param {number} size
+ * @param {boolean} narrow
  */
-function node(place, total, x, size) {
+function node(place, total, x, size, narrow) {
     const said = figures(place.name, place, total);
     const end = place.column === 2;
     const label = { x: end ? x - 6 : x + NODE + 6, y: place.y + size / 2, class: "label", "text-anchor": end ? "end" : "start" };
@@ -129,7 +132,7 @@ function node(place, total, x, size) {
         "g",
         { class: "node", tabindex: "0", role: "img", "aria-label": said, "data-tip": said, "data-key": `${place.column} ${place.name}` },
         svg("rect", { x, y: place.y, width: NODE, height: size, rx: 2 }),
-        svg("text", label, place.name, svg("tspan", { class: "share" }, ` ${percent(place.total / total)}`)),
+        svg("text", label, narrow && place.name.length > 10 ? `${place.name.slice(0, 9)}…` : place.name, !narrow && svg("tspan", { class: "share" }, ` ${percent(place.total / total)}`)),
     );
 }
 

@@ -73,6 +73,7 @@ export function usd(value) {
 export function seconds(value) {
     if (unknown(value)) return "–";
     const number = Number(value);
+    if (number === 0) return "0 s";
     if (number < 0.01) return `${fixed(number * 1000, 1)} ms`;
     if (number < 1) return `${fixed(number * 1000, 0)} ms`;
     if (number < 120) return `${fixed(number, number < 10 ? 2 : 0)} s`;

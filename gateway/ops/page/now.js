@@ -129,7 +129,7 @@ export class Errors {
 
     show() {
         const all = at("errors-all").checked;
-        const rows = this.rows.filter((one) => all || f.classOf(one.outcome) === "failed").slice(0, 15);
+        const rows = this.rows.filter((one) => all || f.classOf(one.outcome) === "failed").slice(0, 12);
         const none = h("p", { class: "none" }, all || !this.rows.length ? "No call has failed." : "No call has failed by the gateway or an upstream.");
         show(at("errors"), rows.length ? table("Last failed calls", ERROR_COLUMNS, rows.map(errorRow)) : none);
     }

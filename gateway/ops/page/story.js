@@ -6,6 +6,9 @@ import { ApiError, get } from "./api.js";
 import { at, h, mark, show } from "./dom.js";
 import * as f from "./format.js";
 
+/** Milliseconds. */
+const AGAIN = 1200;
+
 /** @param {any} call */
 function headline(call) {
     const tries = call.tried?.length ?? 0;
@@ -57,6 +60,21 @@ function told(call) {
     return h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
+/**
+ * The ledger has a call half a second after its end, so that one that is not there is asked for once more.
+ * @param {string} id
+ */
+async function found(id) {
+    const path = `admin/requests/${encodeURIComponent(id)}`;
+    try {
+        return await get(path);
+    } catch (error) {
+        if (!(error instanceof ApiError && error.status === 404)) throw error;
+        await new Promise((done) => setTimeout(done, AGAIN));
+        return get(path);
+    }
+}
+
 /** The view. */
 export class Story {
     constructor() {
@@ -73,12 +91,13 @@ export class Story {
         if (!id) return show(at("story"), h("p", { class: "none" }, "Every answer carries its id in the header x-request-id."));
         show(at("story"), h("p", { class: "none" }, "Looking …"));
         try {
-            const { calls } = await get(`admin/requests/${encodeURIComponent(id)}`);
+            const { calls } = await found(id);
+            if (at("story-id").value !== id) return; // another one was asked for meanwhile
             show(at("story"), calls.map((/** @type {any} */ call, /** @type {number} */ i) =>
                 h("article", { "data-key": `${id} ${i}` }, calls.length > 1 ? h("h3", {}, `Call ${i + 1} of ${calls.length} with this id`) : null, h("p", { class: "lead" }, headline(call)), timeline(call), told(call))));
         } catch (error) {
             const missing = error instanceof ApiError && error.status === 404;
-            show(at("story"), h("p", { class: "none" }, missing ? `No call with the id “${id}” is known. The ledger may not have it yet: try again in a moment.` : /** @type {Error} */ (error).message));
+            show(at("story"), h("p", { class: "none" }, missing ? `No call with the id “${id}” is known.` : /** @type {Error} */ (error).message));
         }
     }
 }
