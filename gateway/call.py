@@ -231,7 +231,7 @@ class Call:
     """When the first content, reasoning or tool-call delta came."""
     last_token: float | None = None
     events: int = 0
-    """Content events passed on, for the estimate where no usage is reported."""
+    """Content events passed on, of a whole answer about its tokens: the estimate where no usage is reported."""
     usage: Usage = field(default_factory=Usage)
     cost: Decimal = Decimal(0)
     """USD, by `accounting/price.py`."""

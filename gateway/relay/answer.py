@@ -98,6 +98,8 @@ class Whole(_Committed):
         usage = document.judge(body, self._call.endpoint)
         if usage is not None:
             self._call.usage = usage
+        else:
+            self._call.events = document.roughly(body)
         self._held = [body]
         self.length = size
         self.over = True

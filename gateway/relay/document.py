@@ -47,6 +47,25 @@ def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
     return usage
 
 
+def roughly(body: bytes) -> int:
+    """Completion tokens of a whole answer that reports none: a quarter of its text's bytes, at least one; 0 where there
+    is no text, as in embeddings."""
+    try:
+        choices = msgspec.json.decode(_document(body).choices, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, RecursionError):
+        return 0
+    return -(-sum(_size(choice.get("message")) + _size(choice.get("text")) for choice in choices) // 4)
+
+
+def _size(value: Any) -> int:
+    """Bytes of all texts in it but the role."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, dict):
+        return sum(_size(item) for name, item in value.items() if name != "role")
+    return sum(map(_size, value)) if isinstance(value, list) else 0
+
+
 def as_events(body: bytes, usage_wanted: bool) -> bytes:
     """A whole completion as the stream that the client asked for: one chunk (and usage), then `[DONE]`.
 

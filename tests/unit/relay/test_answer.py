@@ -198,6 +198,13 @@ async def test_a_plain_answer_is_judged_whole() -> None:
     assert (await refused([body[:9], BROKEN], PLAIN)).cause == "cut"
 
 
+@pytest.mark.parametrize("body", [PLAIN, STREAM])
+async def test_a_whole_answer_without_usage_is_no_free_one(body: bytes) -> None:
+    call = asked(body)
+    await relayed(call, Pieces([completion("x" * 40, None)]))
+    assert (call.usage.reported, call.events) == (False, 10)
+
+
 async def test_a_plain_answer_over_the_cap_passes_unjudged() -> None:
     big = b"{" + b" " * CAP
     caller, error = await relayed(asked(PLAIN), Pieces([big, b"x", b"y"]))

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.call import ENDPOINTS, Usage
 from gateway.errors import UpstreamFailure
-from gateway.relay.document import as_events, judge
+from gateway.relay.document import as_events, judge, roughly
 from tests.fakes import completion, to_json
 from tests.wire.calls import payloads
 
@@ -35,6 +35,26 @@ def test_the_usage_of_a_good_answer() -> None:
 )
 def test_what_is_not_strict_json_passes(body: bytes) -> None:
     assert judge(body, CHAT) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        ({"choices": [{"message": {"role": "assistant", "content": "x" * 40}}]}, 10),
+        ({"choices": [{"message": {"content": "x" * 40}}, {"message": {"content": "x" * 41}}]}, 21),
+        ({"choices": [{"message": {"content": None, "tool_calls": [{"function": {"arguments": "x" * 8}}]}}]}, 2),
+        ({"choices": [{"text": "重构代码"}]}, 3),
+        ({"choices": [{"message": {"content": ""}}]}, 0),
+        ({"data": [{"embedding": "AAAA"}]}, 0),
+        ({"choices": "none"}, 0),
+    ],
+)
+def test_an_answer_without_usage_has_tokens_by_its_text(answer: dict[str, Any], tokens: int) -> None:
+    assert roughly(to_json(answer)) == tokens
+
+
+def test_what_is_not_strict_json_has_no_tokens() -> None:
+    assert roughly(b'{"choices":[NaN]}') == 0
 
 
 BAD = [
