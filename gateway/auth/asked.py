@@ -22,6 +22,9 @@ from gateway.config.validate import in_words
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
 _SPAN_MS = MappingProxyType({"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000})
 _FORMS = "write 30m, 24h, 30d, 4w"
+_LATEST_MS = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
+"""Later times cannot be written."""
+_LONGEST_OVERLAP_MS = 366 * 86_400_000
 
 
 class NewKey(Section):
@@ -91,6 +94,8 @@ def _expiry(text: str, now_ms: int) -> int:
         )
     if ms <= now_ms:
         raise KeyRefused("wrong", f"expires: '{text[:40]}' is not in the future", "expires")
+    if ms > _LATEST_MS:
+        raise KeyRefused("wrong", f"expires: '{text[:40]}' is too far away; leave it out for never", "expires")
     return ms
 
 
@@ -111,4 +116,7 @@ def overlap_ms(text: str) -> int:
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise KeyRefused("wrong", f"overlap: '{text[:40]}' is no time span; {_FORMS}, or 0 for none", "overlap")
-    return int(match[1]) * _SPAN_MS[match[2]]
+    ms = int(match[1]) * _SPAN_MS[match[2]]
+    if ms > _LONGEST_OVERLAP_MS:
+        raise KeyRefused("wrong", f"overlap: '{text[:40]}' is more than a year", "overlap")
+    return ms

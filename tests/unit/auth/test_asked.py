@@ -82,6 +82,8 @@ def test_expiry(text: str, ms: int) -> None:
         ({"expires": "9999-99-99"}, "wrong", "is no time"),
         ({"expires": "2027-01-15"}, "wrong", "is not in the future"),
         ({"expires": "0d"}, "wrong", "is not in the future"),
+        ({"expires": "999999w"}, "wrong", "is too far away; leave it out for never"),
+        ({"expires": "9999-12-31T23:59-12:00"}, "wrong", "is too far away; leave it out for never"),
         ({"metadata": {"a": 5}}, "wrong", "takes at most 16 pairs"),
         ({"metadata": {"": "x"}}, "wrong", "takes at most 16 pairs"),
         ({"metadata": {str(n): "x" for n in range(17)}}, "wrong", "takes at most 16 pairs"),
@@ -107,6 +109,7 @@ def test_what_is_no_mapping(values: Any) -> None:
 
 def test_overlaps() -> None:
     assert [overlap_ms(text) for text in ("0", "30m", "24h", " 7d ")] == [0, 1_800_000, DAY, 7 * DAY]
-    for text in ("", "24", "-1h", "1y", "2027-01-16"):
+    assert overlap_ms("366d") == 366 * DAY
+    for text in ("", "24", "-1h", "1y", "2027-01-16", "367d", "999999w"):
         with pytest.raises(KeyRefused, match="overlap"):
             overlap_ms(text)
