@@ -52,7 +52,6 @@ class Journal:
 
     def __init__(self, folder: Path, name: str, bound: int = BOUND) -> None:
         """`name` tells the segments of one database from another's. Raises OSError if the folder cannot be used."""
-        folder.mkdir(parents=True, exist_ok=True)
         self.waiting: list[Segment] = []
         """To be shipped, oldest first."""
         self.dropped = 0
@@ -102,6 +101,7 @@ class Journal:
     def new_segment(self) -> Segment:
         """A fresh file, locked before it has a name that others look for. Raises OSError."""
         self._count += 1
+        self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have taken it away
         path = self._folder / f"{self._name}-{time.time_ns():x}-{os.getpid()}-{self._count}.jsonl"
         hidden = path.with_suffix(".new")
         descriptor = os.open(hidden, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)

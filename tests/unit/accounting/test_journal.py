@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,21 @@ def lines_of(segment: Segment) -> list[bytes]:
             return found
         found += lines
         segment.shipped = end
+
+
+def test_a_folder_that_is_taken_away_comes_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "state" / "journal", "db")
+    journal.append(b"1\n")
+    shutil.rmtree(tmp_path / "state")
+    journal.append(b"2\n")
+    segment = turned(journal)
+    assert lines_of(segment) == [b"1", b"2"]
+    journal.done(segment)
+    segment.remove()
+    journal.append(b"3\n")
+    journal.close()
+    (heir,) = Journal(tmp_path / "state" / "journal", "db").orphans()
+    assert lines_of(heir) == [b"3"]
 
 
 def test_lines_come_back_in_order(journal: Journal) -> None:
