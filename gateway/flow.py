@@ -110,9 +110,8 @@ def _close(stages: Stages, call: Call) -> None:
     if call.closed:
         return
     call.closed = True
-    try:
-        stages.account(call)
-        call.lease.settle(call)
-        stages.finish(call)
-    except Exception as fault:  # the boundary: books that fail must not cost a caller its answer
-        stages.report(call, fault)
+    for book in (stages.account, call.lease.settle, stages.finish):
+        try:
+            book(call)
+        except Exception as fault:  # the boundary: a book that fails costs neither the others nor a caller its answer
+            stages.report(call, fault)
