@@ -109,13 +109,15 @@ def _without_user(rest: str) -> str:
 class Database:
     """One database, used from one event loop: a small pool of connections, opened when needed."""
 
-    def __init__(self, url: str, base_folder: Path) -> None:
-        """Connects to nothing yet. Raises WrongUrl."""
+    def __init__(self, url: str, base_folder: Path, migration_seconds: float = MIGRATION_SECONDS) -> None:
+        """Connects to nothing yet. `migration_seconds`: for all that `migrate` does. Raises WrongUrl."""
         self.place = locate(url, base_folder)
         self._url, self._base_folder = url, base_folder.absolute()
         self._engine: AsyncEngine | None = None
+        self._migration_seconds = migration_seconds
         self._starting = asyncio.Lock()
-        self._current = False
+        self._current: object = None
+        """Which SQLite file is up to date; with PostgreSQL, whether it is."""
 
     def write(self, seconds: float = 10.0) -> AbstractAsyncContextManager[AsyncConnection]:
         """One transaction, committed at its end; all of it has `seconds`. Raises DatabaseDown, ValueRefused."""
@@ -152,13 +154,20 @@ class Database:
             return self._engine
 
     async def migrate(self) -> None:
-        """Bring the tables up to date, once; safe while other processes do the same. Raises DatabaseDown."""
-        if self._current:
-            return
-        async with asyncio.timeout(MIGRATION_SECONDS), _alone(self.place.file):
-            if await self._version() != newest():
-                await self._upgrade_beside()
-        self._current = True
+        """Bring the tables up to date, once; safe while other processes do the same. A SQLite file that has been
+        replaced is another database: what comes is written there. Raises DatabaseDown."""
+        if self._current is not None:
+            if self._current == _identity(self.place.file):
+                return
+            self._current = None
+            await self.close()  # else all would go on into a file that nobody finds any more
+        try:
+            async with asyncio.timeout(self._migration_seconds), _alone(self.place.file):
+                if await self._version() != newest():
+                    await self._upgrade_beside()
+        except TimeoutError:
+            raise DatabaseDown("its tables cannot be brought up to date in time") from None
+        self._current = _identity(self.place.file)
 
     async def _upgrade_beside(self) -> None:
         """`upgrade` in a process of its own: what alembic brings would stay in this one's memory."""
@@ -198,6 +207,17 @@ class Database:
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.dispose()
+
+
+def _identity(file: Path | None) -> object:
+    """Tells one file from another at the same path."""
+    if file is None:
+        return True
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def newest() -> str:

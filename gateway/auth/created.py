@@ -174,8 +174,8 @@ class CreatedKeys:
                 await self.store.database.migrate()
             await self.refresh()
             self._tell(None)
-        except (DatabaseDown, TimeoutError) as down:
-            self._tell(str(down) or "its tables cannot be brought up to date in time")
+        except DatabaseDown as down:
+            self._tell(str(down))
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + FORGET_SECONDS
             self._keys.forget(self._now() - REMEMBERED_MS)

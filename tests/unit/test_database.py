@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,6 +88,39 @@ async def test_a_reader_and_a_writer_do_not_wait_for_each_other(url: str, tmp_pa
     async with database.write() as connection:
         await connection.execute(ADD, {"id": "a"})
         assert await count(database) == 0
+    await database.close()
+
+
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "deleted"])
+async def test_what_comes_is_written_to_the_file_that_is_there(replaced: bool, tmp_path: Path) -> None:
+    database, file = Database("sqlite:///turnout.db", tmp_path), tmp_path / "turnout.db"
+    await database.migrate()
+    await add(database, "a", "b")
+    if replaced:
+        other = Database("sqlite:///other.db", tmp_path)
+        await other.migrate()
+        await add(other, "c")
+        await other.close()
+        (tmp_path / "other.db").replace(file)
+    else:
+        file.unlink()
+    for rest in ("turnout.db-wal", "turnout.db-shm"):
+        (tmp_path / rest).unlink(missing_ok=True)
+    await database.migrate()
+    await add(database, "d")
+    assert await count(database) == 1 + replaced
+    reader = Database("sqlite:///turnout.db", tmp_path)
+    assert await count(reader) == 1 + replaced
+    for one in (database, reader):
+        await one.close()
+
+
+async def test_a_migration_that_another_process_holds_up(tmp_path: Path) -> None:
+    database = Database("sqlite:///turnout.db", tmp_path, migration_seconds=0.1)
+    with (tmp_path / "turnout.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DatabaseDown, match="in time"):
+            await database.migrate()
     await database.close()
 
 
