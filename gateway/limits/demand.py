@@ -18,6 +18,7 @@ Kind = Literal["key", "team", "route", "model"]
 What = Literal["concurrency", "requests", "tokens", "budget"]
 
 DAY = 86_400
+_MOST = 10**9 * NANO
 _KEEP: Mapping[str, int] = MappingProxyType({"day": 2 * DAY, "month": 40 * DAY, "total": 400 * DAY})
 """Seconds for which a store keeps a purse after its last use."""
 
@@ -67,8 +68,8 @@ def of_budget(scope: Scope, usd: Decimal, spent: int, now: datetime) -> Iterator
 
 
 def nano(usd: Decimal) -> int:
-    """Dollars in nano-dollars, rounded up."""
-    return int((usd * NANO).to_integral_value(ROUND_CEILING))
+    """Dollars in nano-dollars, rounded up; a billion dollars at most, which every store can count."""
+    return min(_MOST, int((usd * NANO).to_integral_value(ROUND_CEILING)))
 
 
 def period(per: str, now: datetime) -> str:

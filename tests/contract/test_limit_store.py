@@ -238,6 +238,18 @@ async def test_money_is_exact_to_the_nano_dollar(store: OpenStore) -> None:
     assert (await limits.take("d", [million])).refused == 0
 
 
+async def test_billions_are_no_trouble(store: OpenStore) -> None:
+    most = 10**9 * NANO
+    limits = await store(lease_seconds=SHORT)
+    await held(limits, "killed", purse(most, most // 2))
+    await held(limits, "a", purse(most, most // 4))
+    limits.settle("a", [Settled(purse(most), most // 4, 1000)])
+    await passed(SHORT)
+    await held(limits, "b", purse(most, most))
+    limits.settle("b", [Settled(purse(most), most, most // 2)])
+    assert await limits.peek([purse(most)]) == (pytest.approx(most // 2, rel=1e-12),)
+
+
 async def test_a_reservation_that_nobody_renews_expires(store: OpenStore) -> None:
     limits = await store(lease_seconds=SHORT)
     await held(limits, "killed", purse(10, 10))

@@ -23,7 +23,7 @@ function settle.purse(key, held, floor, seconds, used)
     local amount = redis.call('HGET', key, ':' .. lease)
     if amount then
         redis.call('HDEL', key, ':' .. lease)
-        redis.call('HINCRBY', key, 'reserved', 0 - amount)
+        redis.call('HINCRBY', key, 'reserved', whole(0 - amount))
         redis.call('ZREM', held, lease)
     end
     if amount or sure then

@@ -41,7 +41,7 @@ end
 function look.purse(d)
     for _, gone in ipairs(redis.call('ZRANGEBYSCORE', d.held, '-inf', now)) do
         local amount = redis.call('HGET', d.key, ':' .. gone)
-        if amount then redis.call('HINCRBY', d.key, 'reserved', 0 - amount) end
+        if amount then redis.call('HINCRBY', d.key, 'reserved', whole(0 - amount)) end
         redis.call('HDEL', d.key, ':' .. gone)
         redis.call('ZREM', d.held, gone)
     end
@@ -57,7 +57,8 @@ function look.purse(d)
 end
 
 function take.purse(d)
-    redis.call('HSET', d.key, 'spent', d.spent, 'reserved', d.reserved + d.taken, ':' .. lease, d.taken)
+    local spent, reserved, taken = whole(d.spent), whole(d.reserved + d.taken), whole(d.taken)
+    redis.call('HSET', d.key, 'spent', spent, 'reserved', reserved, ':' .. lease, taken)
     redis.call('ZADD', d.held, now + lifetime, lease)
     redis.call('EXPIRE', d.key, d.args[3])
     redis.call('EXPIRE', d.held, d.args[3])

@@ -80,6 +80,7 @@ def test_embeddings_have_no_completion() -> None:
 def test_money_is_rounded_up() -> None:
     assert nano(Decimal("1.0000000001")) == NANO + 1
     assert nano(Decimal(0)) == 0
+    assert nano(Decimal("1e300")) == 10**9 * NANO
 
 
 def test_usual_sizes_are_learned_from_whole_answers() -> None:
