@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from types import MappingProxyType
 
 from gateway.errors import GatewayError
@@ -74,12 +75,17 @@ def _over_budget(wanted: Wanted, whose: str, now: datetime) -> GatewayError:
     budget = wanted.scope.budget
     assert budget is not None
     again = next_period(budget.per, now)
+    amount = _dollars(budget.usd) + _SPANS[budget.per]
     until = f"; it starts again on {again:%Y-%m-%d} (UTC)" if again is not None else ""
     return GatewayError(
         "insufficient_quota",
-        f"The budget of ${budget.usd:f}{_SPANS[budget.per]} of {whose} is spent or reserved by calls under way{until}.",
+        f"The budget of {amount} of {whose} is spent or reserved by calls under way{until}.",
         retry_after=(again - now).total_seconds() if again is not None else None,
     )
+
+
+def _dollars(usd: Decimal) -> str:
+    return f"${usd:.2f}" if usd == round(usd, 2) else f"${usd:f}"
 
 
 def _sentence(text: str) -> str:

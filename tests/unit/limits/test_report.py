@@ -73,6 +73,12 @@ def test_calls_at_the_same_time() -> None:
     assert error.message == "Key 'ci' has as many calls under way as it may have at the same time (2)."
 
 
+@pytest.mark.parametrize(("usd", "text"), [("50.0", "$50.00"), ("0.005", "$0.005"), ("1E+3", "$1000.00")])
+def test_money_is_written_as_money(usd: str, text: str) -> None:
+    wanted = Wanted(Scope("key", "ci", budget=Budget(Decimal(usd), "day")), "budget", MONEY.demand)
+    assert f"budget of {text} a day" in refusal(wanted, 0, NOW).message
+
+
 def test_a_budget() -> None:
     error = refusal(MONEY, 0, NOW)
     assert (error.code, error.status, error.should_retry) == ("insufficient_quota", 429, False)
