@@ -75,7 +75,7 @@ class Link(asyncio.Protocol):
     ) -> Link:
         """Connect and log in. Raises StoreDown."""
         async with AsyncExitStack() as undo:
-            link = cls(down, answer, most)
+            link = cls(lambda why: None, answer, most)  # until it stands, the error tells
             undo.callback(link.close)
             try:
                 async with asyncio.timeout(CONNECT):
@@ -85,6 +85,7 @@ class Link(asyncio.Protocol):
             except (OSError, UnicodeError) as fault:
                 raise StoreDown(f"no connection: {fault}") from None
             undo.pop_all()
+            link._down = down
             return link
 
     async def _connect(self, address: Address) -> None:

@@ -242,6 +242,13 @@ async def test_down_at_the_start(start: Start, server: RedisServer) -> None:
     assert replica.log.events == ["down", "up"]
 
 
+async def test_a_refused_login_is_told_in_the_words_of_redis(start: Start, server: RedisServer) -> None:
+    replica = await start(server.url.replace("//", "//nobody:secret@"))
+    ((event, words),) = replica.log.lines
+    assert (event, words["reason"][:15]) == ("the limit store is down", "AUTH: WRONGPASS")
+    assert "secret" not in str(words)
+
+
 async def test_nowhere_at_the_start(start: Start) -> None:
     began = clock.now()
     with silent_port() as port:
