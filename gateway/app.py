@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,12 +17,13 @@ from structlog.typing import FilteringBoundLogger
 from gateway.call import ENDPOINTS
 from gateway.config.runtime import Runtime
 from gateway.edge.asgi import AsgiExchange, Receive, Send
+from gateway.edge.line import line_of
 from gateway.edge.native import Inference
 from gateway.edge.origin import cors
 from gateway.edge.usage import mount as mount_usage
 from gateway.edge.web import mount
-from gateway.ops import keys
-from gateway.ops.access import admin_router, nothing_else
+from gateway.ops import actions, events, history, keys, login
+from gateway.ops.access import admin_router, nothing_else, welcome
 from gateway.telemetry.logs import Writer, logger
 from gateway.wiring import Gateway
 
@@ -85,6 +87,14 @@ def create(
     if gateway.keys is not None:
         keys.mount(admin, gateway.keys)
     mount_usage(web, admin, gateway)
+
+    async def answer(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await gateway.operate(AsgiExchange(ENDPOINTS["chat"], scope, receive, send, gateway.pulse, gateway.tasks))
+
+    events.mount(admin, gateway.watchers, partial(welcome, gateway), lambda scope: line_of(scope).drop())
+    history.mount(admin, gateway.ledger, gateway.overrides)
+    actions.mount(admin, gateway, answer)
+    login.mount(web, gateway)
     nothing_else(admin)
     web.include_router(admin)
     return Application(gateway, web)

@@ -62,6 +62,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "route": "the names in `routes`; a model that the caller named is its own route",
         "model": "the names in `models`: the one that answered, or the last that was asked",
         "upstream": "the names in `upstreams`",
+        "replica": "a replica's place among its upstream's addresses, from 0",
         "outcome": "`ok`, `client_closed`, `aborted`, or an error's code ([errors](errors.md))",
         "kind": "`prompt`, `cached` (a part of `prompt`), `completion`, `reasoning` (a part of `completion`)",
         "from": "the names in `models`: the one that failed",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -19,10 +21,11 @@ from gateway.accounting.usage import estimated
 from gateway.auth.admin import KeyAdmin
 from gateway.auth.created import CreatedKeys
 from gateway.auth.keyring import Keyring, is_admin
-from gateway.call import ENDPOINTS, Call, Caller, Usage
+from gateway.call import ENDPOINTS, Call, Caller, Exchange, Usage
 from gateway.clock import Tasks
 from gateway.config.crosscheck import BUILT_IN_TASKS
-from gateway.config.runtime import Model, Runtime, Target, Upstream
+from gateway.config.reload import Reloads
+from gateway.config.runtime import Limit, Model, Runtime
 from gateway.database import Database
 from gateway.edge.body import parse
 from gateway.edge.origin import Proxies
@@ -37,6 +40,9 @@ from gateway.limits.guard import GuardedStore
 from gateway.limits.limiter import Limiter, Means, Running
 from gateway.limits.memory import MemoryStore
 from gateway.limits.redis import RedisStore
+from gateway.ops.events import Broadcast
+from gateway.ops.state import Sources, State
+from gateway.overrides import NoOverrides, Overrides
 from gateway.relay.relay import deliver, hold
 from gateway.routing.estimate import estimate_tokens
 from gateway.routing.explain import AtMost, explain
@@ -44,18 +50,12 @@ from gateway.routing.facts import Classify
 from gateway.routing.pins import Pins
 from gateway.routing.planner import Planner, Senses, WhyNot
 from gateway.routing.tasks.classifier import Classifier, TaskSpec
-from gateway.telemetry.logs import call_line
+from gateway.telemetry.logs import call_line, configuration
 from gateway.telemetry.metrics import CONTENT_TYPE, Metrics
 from gateway.telemetry.traces import Traces
-from gateway.upstream import request
-from gateway.upstream.breaker import Breakers, Group
-from gateway.upstream.catalog import Catalog
-from gateway.upstream.client import Client, ProxiedClient
-from gateway.upstream.health import LOOK_SECONDS, Health
-from gateway.upstream.pool import PoolLimits, Pools
-from gateway.upstream.replicas import Door, Replicas
-from gateway.upstream.retry import Retries
-from gateway.upstream.walk import Walker
+from gateway.upstream.fleet import Fleet
+from gateway.upstream.health import KNOWN_SECONDS, LOOK_SECONDS
+from gateway.upstream.pool import PoolLimits
 
 RENEW_SECONDS = 10.0
 """Between two prolongations of what calls under way hold; a third of a lease."""
@@ -63,14 +63,24 @@ PUBLISH_SECONDS = 1.0
 NOTICE_SECONDS = 2.0
 """Between a signal and the closing of the listener, where a load balancer asks for readiness."""
 
+OPERATOR = Caller("ops", limits=Limit())
+"""Whoever tries a call on the operations page."""
 
-def planner(runtime: Runtime, pins: Pins, why_not: WhyNot = lambda model: None) -> Planner:
+
+def planner(
+    runtime: Runtime,
+    pins: Pins,
+    why_not: WhyNot = lambda model: None,
+    why_never: WhyNot = lambda model: None,
+    classify: Classify | None = None,
+) -> Planner:
     """The planner of a configuration, for the gateway and for `turnout explain`."""
     senses = Senses(
-        classify=_classify(runtime),
+        classify=classify or classifier(runtime),
         estimate=estimate_tokens,
         assign=Splits(runtime.experiments).assign,
         why_not=why_not,
+        why_never=why_never,
         pins=pins,
         # One and the same in every process and after a restart: conversations are units of experiments.
         secret=hashlib.sha256((runtime.gateway.admin_key or "").encode()).digest(),
@@ -78,12 +88,12 @@ def planner(runtime: Runtime, pins: Pins, why_not: WhyNot = lambda model: None) 
     return Planner(runtime, frozenset({*BUILT_IN_TASKS, *runtime.tasks}), senses)
 
 
-def _classify(runtime: Runtime) -> Classify:
+def classifier(runtime: Runtime) -> Classify:
     """The task classifier with the file's own task types, ready before the first call if some rule asks for tasks."""
-    classifier = Classifier(tasks={name: TaskSpec(t.keywords, t.examples) for name, t in runtime.tasks.items()})
+    made = Classifier(tasks={name: TaskSpec(t.keywords, t.examples) for name, t in runtime.tasks.items()})
     if any(rule.when.task for route in runtime.routes.values() for rule in route.rules):
-        classifier.prepare()
-    return lambda text: classifier.classify(text)[0]
+        made.prepare()
+    return lambda text: made.classify(text)[0]
 
 
 def call_of(runtime: Runtime, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> Call:
@@ -138,12 +148,13 @@ class Gateway:
         self._traces = traces
         self.tasks = Tasks()
         self.pulse = Pulse(patience)
-        self._breakers = Breakers()
+        self._fleet = fleet = Fleet(self.tasks, log, pool_limits, look_seconds)
+        started = time.time()
+        unseen = {"replica_in_flight": fleet.replicas_busy, "replica_breaker": fleet.replica_breakers}
         self.metrics = Metrics(
-            self._busy, self._breakers.states, store_up=self._store_up, budgets=self._budget_shares, folder=shared,
-            queued=self.ledger.depth,
+            fleet.busy, fleet.breakers.states, store_up=self._store_up, budgets=self._budget_shares, folder=shared,
+            queued=self.ledger.depth, engines=fleet.engines, unseen={**unseen, "started": lambda: {(): started}},
         )  # fmt: skip
-        self._health = Health(self.tasks.spawn, look_seconds)
         self._sizes = Sizes()
         self._budgets = Budgets(self._budget_near)
         self._redis = _redis(runtime, log, self.metrics.redis_took)
@@ -152,7 +163,7 @@ class Gateway:
             store=self._redis or MemoryStore(),
             sizes=self._sizes,
             running=Running(),
-            prompt_tokens=self._prompt_tokens,
+            prompt_tokens=lambda call: self._planner.facts(call).roughly,
             price=cost,
             spent=self.ledger.spent,
             refused=self.metrics.limit_rejected,
@@ -161,35 +172,33 @@ class Gateway:
         self._balanced = False
         """Somebody asks for readiness."""
         self._draining = False
-        self._limits = pool_limits
-        self._pools = Pools(pool_limits)
-        self._proxied: dict[tuple[Target, str], ProxiedClient] = {}
-        self._catalog = Catalog(log)
-        self._resolving: asyncio.Task[None] | None = None
         self._created = None if database is None else CreatedKeys(database, log)
         self.keys = None if self._created is None else KeyAdmin(self._created, lambda: self.runtime)
         """What the admin API does to created keys."""
-        self.flow = Flow(self._stages(runtime))
-        self._announce(runtime)
+        self.reloads = Reloads(self.metrics.reloaded)
+        joints = (self._put, lambda: self.reloads.request())
+        self.overrides = NoOverrides() if database is None else Overrides(database, log, *joints)
+        self.written = runtime
+        """The configuration as its file says."""
+        self._classify = classifier(runtime)
+        self.flow = Flow(self._stages())
+        self.state = State(self._sources())
+        self.watchers = Broadcast(self.state.snapshot, self.tasks)
+        self._announce()
 
     @property
     def runtime(self) -> Runtime:
-        """The configuration in force."""
+        """The configuration in force: the file's, and what has been changed at run time."""
         return self.flow.stages.runtime
 
     # -- the stages
 
-    def _stages(self, runtime: Runtime) -> Stages:
-        self._planner = planner(runtime, self._pins, self.why_not)
+    def _stages(self) -> Stages:
+        changes = self.overrides.changes
+        runtime = changes.applied(self.written)
+        self._planner = planner(runtime, self._pins, self._fleet.why_not, changes.why_never, self._classify)
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
-        models = [m for m in runtime.models.values() if m.upstream.off is None]
-        settings = runtime.gateway
-        groups = self._breakers.configure(models, settings.breaker_failures, settings.breaker_open_seconds)
-        walker = Walker(
-            {m.name: self._replicas(m.upstream, groups[m.name]) for m in models},
-            Retries(m.upstream.name for m in models),
-            lambda attempt: self._catalog.id_of(attempt.model),
-        )
+        walker = self._fleet.configure(runtime, self.written)
         return Stages(
             runtime=runtime,
             identify=Keyring(runtime, self._created).identify,
@@ -205,29 +214,6 @@ class Gateway:
             report=self._report,
         )
 
-    def why_not(self, model: Model) -> str | None:
-        """Why a model should not be asked first now, as far as is known; None: it can be."""
-        return self._breakers.why_not(model) or self._health.known(model)
-
-    def _replicas(self, upstream: Upstream, group: Group) -> Replicas:
-        doors = [self._door(upstream, target) for target in upstream.targets]
-        watch = partial(self._health.watch, upstream) if upstream.engine is not None else None
-        return Replicas(doors, group, self._health.seen, watch)
-
-    def _door(self, upstream: Upstream, target: Target) -> Door:
-        heads: dict[str, bytes] = {e.name: request.head(target, e.path, upstream.api_key) for e in ENDPOINTS.values()}
-        return Door(target, self._client(target, upstream.proxy), heads)
-
-    def _client(self, target: Target, proxy: str | None) -> Client:
-        if proxy is None:
-            return self._pools.get(target)
-        client = self._proxied.get((target, proxy))
-        if client is None:
-            client = self._proxied[target, proxy] = ProxiedClient(
-                target, proxy, self._limits, self._pools.context(target)
-            )
-        return client
-
     def _budget_near(self, kind: str, name: str, used: Used) -> None:
         self.log.warning("a budget is near its end", of=f"{kind} {name}", usd=used.usd, used=round(used.share, 3))
 
@@ -237,10 +223,6 @@ class Gateway:
     def _store_up(self) -> bool:
         return self._redis is None or self._redis.up
 
-    def _busy(self) -> Mapping[str, int]:
-        upstreams = [u for u in self.runtime.upstreams.values() if u.off is None]
-        return {u.name: sum(self._client(t, u.proxy).busy for t in u.targets) for u in upstreams}
-
     # -- the end of a call
 
     def _account(self, call: Call) -> None:
@@ -249,15 +231,12 @@ class Gateway:
             call.usage = estimated(call, self._prompt_tokens)
         if call.answered is not None and call.answered.model.price is not None:
             model = call.answered.model
-            call.cost = cost(model, call.usage, clock.now() - call.tried[-1].started, self._beside(model.upstream))
+            beside = self._fleet.beside(model.upstream)
+            call.cost = cost(model, call.usage, clock.now() - call.tried[-1].started, beside)
         self._sizes.learn(call)
 
     def _prompt_tokens(self, call: Call) -> int:
         return self._planner.facts(call).prompt_tokens
-
-    def _beside(self, upstream: Upstream) -> int:
-        """Calls under way at each of an upstream's replicas, on average."""
-        return round(sum(self._client(t, upstream.proxy).busy for t in upstream.targets) / len(upstream.targets))
 
     def _finish(self, call: Call) -> None:
         now = clock.now()
@@ -294,18 +273,23 @@ class Gateway:
 
     def exposition(self) -> tuple[str, bytes]:
         """Content type and text of the metrics."""
+        self._fleet.watch()
         return CONTENT_TYPE, self.metrics.exposition()
 
     async def unusable(self) -> dict[str, dict[str, str]]:
         """Route -> model -> why not, for each route without a single usable model."""
         self._balanced = True
+        return await self._unusable(LOOK_SECONDS)
+
+    async def _unusable(self, within: float) -> dict[str, dict[str, str]]:
         if self._draining:
             return {"*": {"*": "the gateway is shutting down"}}
-        runtime = self.runtime
+        runtime, why_never = self.runtime, self.overrides.changes.why_never
         wanted = {r.name: (r.default, *r.fallback) for r in runtime.routes.values()} or {"": tuple(runtime.models)}
         missing = {}
-        for route, models in wanted.items():
-            reasons = {name: await self._health.why_not(runtime.models[name]) for name in models}
+        for route, names in wanted.items():
+            models = [runtime.models[name] for name in names]
+            reasons = {m.name: why_never(m) or await self._fleet.health.why_not(m, within) for m in models}
             if None not in reasons.values():
                 missing[route] = {name: why for name, why in reasons.items() if why is not None}
         return missing
@@ -313,13 +297,46 @@ class Gateway:
     def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]:
         """The plan for a request body, nothing sent. Raises GatewayError where a call would."""
         call = call_of(self.runtime, headers, caller, raw)
-        return explain(self._planner, call, at_most(self._sizes), self._catalog.id_of)
+        return explain(self._planner, call, at_most(self._sizes), self._fleet.catalog.id_of)
 
     def drain(self) -> float:
         """From now on not ready. Seconds for which new connections are still wanted: a load balancer that asks for
         readiness has to see it first."""
         self._draining = True
+        self.watchers.end()
         return NOTICE_SECONDS if self._balanced else 0.0
+
+    # -- what operators see and do (ops/)
+
+    def _sources(self) -> Sources:
+        return Sources(
+            runtimes=lambda: (self.runtime, self.written),
+            overrides=self.overrides,
+            reloads=self.reloads,
+            ledger=self.ledger,
+            figures=self.metrics.figures,
+            near=self._means.edges.nearest,
+            unusable=partial(self._unusable, KNOWN_SECONDS),
+            fleet=self._fleet,
+            tasks=self.tasks,
+            redis=lambda: None if self._redis is None else self._redis.up,
+        )
+
+    def planned(self, headers: Mapping[bytes, bytes], raw: bytes) -> dict[str, Any]:
+        """The plan for an operator's own call."""
+        return self.explain(headers, OPERATOR, raw)
+
+    def address(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
+        """The client's address, behind trusted proxies too."""
+        return self._proxies.client(peer, headers)
+
+    def operated(self, action: str, by: str, **fields: Any) -> None:
+        """Log what an operator did."""
+        self.log.info("operator", action=action, by=by, **fields)
+
+    async def operate(self, exchange: Exchange) -> None:
+        """Answer an operator's own call: nobody's limits but those of models and routes hold."""
+        await Flow(replace(self.flow.stages, identify=lambda headers: OPERATOR)).run(exchange)
 
     # -- configuration
 
@@ -327,35 +344,26 @@ class Gateway:
         """Put a new configuration in force for calls to come; those in flight keep theirs."""
         if self._redis is not None:
             self._redis.on_failure = runtime.limits.on_redis_failure
-        self.flow.stages = self._stages(runtime)
-        self._forget_others(runtime)
-        self._announce(runtime)
+        self.written, self._classify = runtime, classifier(runtime)
+        self._put()
+        self._announce()
+
+    def _put(self) -> None:
+        self.flow.stages = self._stages()
+        self._fleet.forget_others()
         self.resolve_ids()
 
-    def _forget_others(self, runtime: Runtime) -> None:
-        """Close the connections to what the configuration no longer names; answers on them still end."""
-        named = {(t, u.proxy) for u in runtime.upstreams.values() for t in u.targets}
-        self._pools.keep(frozenset(target for target, proxy in named if proxy is None))
-        for key in self._proxied.keys() - named:
-            self._proxied.pop(key).retire()
-
-    def _announce(self, runtime: Runtime) -> None:
-        self.metrics.configuration(runtime.digest)
-        self.log.info("configuration in force", file=str(runtime.file), digest=runtime.digest)
-        for notice in runtime.notices:
-            self.log.warning(notice.text, where=notice.where)
-        for notice in runtime.inactive:
-            self.log.warning(f"not active yet: {notice.text}", where=notice.where)
-        for upstream in runtime.upstreams.values():
-            if upstream.off is not None:
-                self.log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
+    def _announce(self) -> None:
+        self.metrics.configuration(self.written.digest)
+        configuration(self.log, self.written)
+        for change, why in self.overrides.changes.idle(self.written):
+            self.log.warning("a change at run time has no effect", change=str(change), reason=why)
 
     async def begin(self) -> None:
         """Start what runs beside the calls."""
         if self._redis is not None:
             await self._redis.start()
-        if self._created is not None:
-            await self._created.start()
+        await asyncio.gather(self.overrides.start(), *([self._created.start()] if self._created is not None else []))
         self.ledger.start(self.metrics.dropped)
         self.resolve_ids()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
@@ -368,15 +376,14 @@ class Gateway:
             await asyncio.sleep(PUBLISH_SECONDS)
 
     def resolve_ids(self) -> asyncio.Task[None]:
-        """Find out, beside everything else, which of a model's ids its upstream has; the task that does."""
-        if self._resolving is not None:
-            self._resolving.cancel()
-        self._resolving = self.tasks.spawn(self._catalog.resolve(self.runtime.models.values()))
-        return self._resolving
+        """Find out which of a model's ids its upstream has; the task that does."""
+        return self._fleet.resolve(self.runtime)
 
     async def close(self) -> None:
         """Close all connections."""
+        self.watchers.end()
         await self.tasks.close()
+        await self.overrides.close()
         if self._redis is not None:
             await self._redis.close()
         if self._created is not None:
@@ -386,5 +393,4 @@ class Gateway:
             await self._created.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
-        self._pools.close()
-        await asyncio.gather(*(client.aclose() for client in self._proxied.values()))
+        await self._fleet.close()

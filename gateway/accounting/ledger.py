@@ -23,6 +23,7 @@ from gateway.accounting.content import Contents
 from gateway.accounting.journal import Journal, Segment
 from gateway.accounting.report import document, dollars, query, usage
 from gateway.accounting.row import row_of
+from gateway.accounting.search import calls_of, failures
 from gateway.accounting.shipping import insert, sorted_out
 from gateway.accounting.spend import Spend
 from gateway.call import Call
@@ -100,6 +101,16 @@ class Ledger:
         asked = query(by, since, until, key)
         await self.database.migrate()
         return document(asked, await usage(self.database, asked, QUERY_SECONDS))
+
+    async def failures(self, most: int) -> list[dict[str, Any]]:
+        """The last failed calls, newest first. Raises DatabaseDown."""
+        await self.database.migrate()
+        return await failures(self.database, most)
+
+    async def calls_of(self, request_id: str) -> list[dict[str, Any]]:
+        """All that is known of the calls with one request id. Raises DatabaseDown."""
+        await self.database.migrate()
+        return await calls_of(self.database, request_id)
 
     def spent_usd(self, kind: str, name: str, per: str) -> float:
         """Dollars that a `key` or `team` has spent in the current `day`, `month` or in `total`."""
@@ -237,6 +248,14 @@ class NoLedger:
         return 0.0
 
     async def usage(self, by: str, since: str, until: str, key: str | None) -> dict[str, Any]:
+        """Nobody can tell. Raises DatabaseDown."""
+        raise DatabaseDown("no ledger is kept")
+
+    async def failures(self, most: int) -> list[dict[str, Any]]:
+        """Nobody can tell. Raises DatabaseDown."""
+        raise DatabaseDown("no ledger is kept")
+
+    async def calls_of(self, request_id: str) -> list[dict[str, Any]]:
         """Nobody can tell. Raises DatabaseDown."""
         raise DatabaseDown("no ledger is kept")
 

@@ -160,19 +160,21 @@ def server(runtime: Runtime, config: Path, written: Runtime, drain: float, share
             except ConfigError as error:
                 refuse(error)
                 return
-            gateway.metrics.reloaded("ok")
+            gateway.reloads.ended("ok")
             for key in only_after_restart(written, changed):
                 log.warning(f"{key} has changed: it takes effect after a restart")
 
         def same() -> None:
-            gateway.metrics.reloaded("same")
+            gateway.reloads.ended("same")
             log.info("the configuration file is as the one in force")
 
         def refuse(error: ConfigError) -> None:
-            gateway.metrics.reloaded("refused")
+            gateway.reloads.ended("refused", str(error))
             log.error("the changed configuration is refused; the old one stays in force", problems=str(error))
 
-        await Reloader(config, gateway.runtime.digest, apply=apply, refuse=refuse, same=same).run()
+        reloader = Reloader(config, gateway.written.digest, apply=apply, refuse=refuse, same=same)
+        gateway.reloads.request = reloader.request
+        await reloader.run()
 
     database = Database(runtime.gateway.database_url, runtime.file.parent)
     stores = {"database": database, "ledger": _ledger(runtime, database, log)}

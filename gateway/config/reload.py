@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from gateway.config.runtime import Runtime
 SETTLE_SECONDS = 0.05
 """A file that has not changed for this long is taken as completely written."""
 SETTLE_ROUNDS = 20
+ASK_SECONDS = 20.0
 
 Stamp = tuple[int, int, int] | None
 
@@ -113,6 +115,40 @@ class Reloader:
                 return
             before = stamp
             await asyncio.sleep(SETTLE_SECONDS)
+
+
+class Reloads:
+    """What became of the reloads of one process."""
+
+    def __init__(self, count: Callable[[str], None] = lambda result: None) -> None:
+        """`count` is told each result: `ok`, `same` or `refused`."""
+        self.request: Callable[[], None] = lambda: None
+        """Asks for one; set by whoever runs the Reloader."""
+        self.loaded_at = time.time()
+        """When the configuration in force was read, in seconds since 1970."""
+        self.refused: str | None = None
+        """Why the file as it is now is not in force."""
+        self._count = count
+        self._waiting: list[asyncio.Future[tuple[str, str]]] = []
+
+    def ended(self, result: str, problems: str = "") -> None:
+        """One is over."""
+        self._count(result)
+        self.refused = problems if result == "refused" else None
+        if result == "ok":
+            self.loaded_at = time.time()
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result((result, problems))
+
+    async def ask(self, seconds: float = ASK_SECONDS) -> tuple[str, str]:
+        """Have the file read again; the result and the problems. Raises TimeoutError."""
+        future: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self.request()
+        async with asyncio.timeout(seconds):
+            return await future
 
 
 def concerns(path: Path) -> Callable[[Change, str], bool]:

@@ -39,7 +39,8 @@ class Visits:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", own.encode())]
+                named = any(name == b"x-request-id" for name, _ in message["headers"])  # by the flow
+                message["headers"] = [*message["headers"], *([] if named else [(b"x-request-id", own.encode())])]
             await send(message)
 
         scope.setdefault("state", {})["id"] = own

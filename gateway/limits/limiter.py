@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -17,6 +17,7 @@ from gateway.config.runtime import Model, Runtime
 from gateway.errors import GatewayError, UpstreamFailure
 from gateway.limits.budgets import Budgets
 from gateway.limits.demand import Scope, Sizes, Wanted, most_completion, nano, of_budget, of_limit
+from gateway.limits.edges import Edges
 from gateway.limits.report import headers, refusal
 from gateway.limits.store import Purse, Rate, Settled, Slot, Store, StoreDown, Taken
 
@@ -39,6 +40,7 @@ class Means:
     budgets: Budgets
     period: float = 60.0
     """Seconds in which the store's buckets fill up."""
+    edges: Edges = field(default_factory=Edges)
 
 
 class Running:
@@ -94,6 +96,7 @@ class Limiter:
             taken = await self._take(held, wanted)
             call.limits = headers(wanted, taken, self._means.period)
             self._means.budgets.note(wanted, taken)
+            self._means.edges.note(wanted, taken)
             if taken.refused is None:
                 held.add(attempt.model.name, wanted, taken)
                 if position:
@@ -154,6 +157,7 @@ class Limiter:
         """Reserve with a further model's own limits. Raises UpstreamFailure `limit`."""
         wanted = list(self._of_model(held, model))
         taken = await self._take(held, wanted)
+        self._means.edges.note(wanted, taken)
         if taken.refused is not None:
             culprit = wanted[taken.refused]
             self._means.refused(culprit.label)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
 
 from gateway.config.network import is_loopback
 from gateway.config.runtime import Runtime
 from gateway.errors import GatewayError
+from gateway.ops.session import COOKIE, session_of
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(:\d{1,5})?", re.IGNORECASE)
 _PASSED_ON = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """What proxies add: whoever comes by one is not on this machine."""
+OWN_HEADER = "x-turnout-ops"
+"""What no page of another origin can send along without being asked first whether it may."""
 MAX_BODY = 64 * 1024
 
 
@@ -31,15 +35,32 @@ def admin_router(gateway: Administered) -> APIRouter:
     """The router of all that is below `/admin`."""
 
     async def guard(request: Request) -> None:
-        refuse_foreign_pages(request)
-        if gateway.runtime.gateway.admin_key is not None:
-            if not gateway.is_admin(_headers(request)):
-                raise GatewayError("invalid_api_key", "/admin needs the admin key (gateway.admin_key).")
-            request.state.told = {"key": "(admin)"}
-        else:
-            refuse_strangers(request, gateway.runtime.gateway.host)
+        welcome(gateway, request)
 
     return APIRouter(prefix="/admin", dependencies=[Depends(guard)])
+
+
+def welcome(gateway: Administered, request: Request) -> None:
+    """Let administrators in: by the admin key or by a session of the operations page; where there is no key, this
+    machine. Raises GatewayError."""
+    refuse_foreign_pages(request)
+    key = gateway.runtime.gateway.admin_key
+    if key is None:
+        refuse_strangers(request, gateway.runtime.gateway.host)
+        return
+    if not gateway.is_admin(joined_headers(request)):
+        request.state.session = _session(key, request)
+    request.state.told = {"key": "(admin)"}
+
+
+def _session(key: str, request: Request) -> str:
+    session = session_of(key, request.cookies.get(COOKIE, ""))
+    if session is None:
+        raise GatewayError("invalid_api_key", "/admin needs the admin key (gateway.admin_key).")
+    if request.method not in ("GET", "HEAD") and request.headers.get(OWN_HEADER) != "1":
+        text = f"With the operations page's cookie, changes need the header '{OWN_HEADER}: 1' as well."
+        raise GatewayError("invalid_request", text, status=403)
+    return session
 
 
 def nothing_else(admin: APIRouter) -> None:
@@ -74,25 +95,33 @@ def refuse_strangers(request: Request, listens_at: str) -> None:
         raise GatewayError("invalid_request", text, status=403)
 
 
-async def json_body(request: Request) -> bytes:
-    """The request's body, b"" if there is none. Raises GatewayError unless it is `application/json`."""
+async def json_body(request: Request, most: int = MAX_BODY) -> bytes:
+    """The request's body, b"" if there is none; `most` bytes, 0: any. Raises GatewayError unless it is
+    `application/json`."""
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MAX_BODY:
-            raise GatewayError("body_too_large", f"The request body is larger than {MAX_BODY >> 10} KB.")
+        if most and len(body) > most:
+            raise GatewayError("body_too_large", f"The request body is larger than {most >> 10} KB.")
     kind = request.headers.get("content-type")
     if (body or kind is not None) and (kind or "").partition(";")[0].strip().lower() != "application/json":
         raise GatewayError("unsupported_media_type", "Send the body as 'content-type: application/json'.")
     return body
 
 
+def answered(document: Any) -> JSONResponse:
+    """An answer that nothing in between may keep."""
+    return JSONResponse(document, headers={"cache-control": "no-store"})
+
+
 def actor(request: Request) -> str:
     """Who it is, for the audit."""
-    return f"admin API, {request.client.host if request.client else 'unknown address'}"
+    session = getattr(request.state, "session", None)
+    where = request.client.host if request.client else "unknown address"
+    return f"operations page, session {session}, {where}" if session else f"admin API, {where}"
 
 
-def _headers(request: Request) -> Mapping[bytes, bytes]:
+def joined_headers(request: Request) -> Mapping[bytes, bytes]:
     """Values of a repeated header are joined: no check sees only one of them."""
     joined: dict[bytes, bytes] = {}
     for name, value in request.headers.raw:

@@ -35,6 +35,8 @@ class Senses:
     pins: Pins
     secret: bytes
     """Keys the names of conversations; the same in every process that shares pins."""
+    why_never: WhyNot = lambda model: None
+    """Why a model must not be asked at all."""
 
 
 class Choice(NamedTuple):
@@ -165,7 +167,7 @@ class Planner:
         model = self._models.get(pin.model)
         if model is None or pin.route != route.name or route.targets.get(pin.rule) != pin.model:
             return "the route has changed"
-        why = model.upstream.off or self._senses.why_not(model)
+        why = model.upstream.off or self._senses.why_never(model) or self._senses.why_not(model)
         if why is not None:
             return f"{pin.model}: {why}"
         too_small = _too_small(model, facts)
@@ -188,12 +190,12 @@ class Planner:
     ) -> tuple[tuple[Attempt, ...], tuple[tuple[str, str], ...]]:
         """The attempts without what cannot answer, models that are unwell now or too small for the prompt at their end;
         and (model, why) of what was left out."""
-        why_not = self._senses.why_not
+        why_not, why_never = self._senses.why_not, self._senses.why_never
         well: list[Attempt] = []
         unwell: list[Attempt] = []
         skipped: list[tuple[str, str]] = []
         for attempt in attempts:
-            why = _never(facts.call, attempt.model)
+            why = _never(facts.call, attempt.model) or why_never(attempt.model)
             if why is not None:
                 skipped.append((attempt.model.name, why))
             elif len(attempts) > 1 and (ill := why_not(attempt.model) or _too_small(attempt.model, facts)) is not None:

@@ -13,6 +13,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from gateway.call import Call, Plan
+from gateway.config.runtime import Runtime
 
 _MAX_LINES = 20_000
 
@@ -141,6 +142,18 @@ class CallLine(msgspec.Struct, tag_field="event", tag="call"):
     ttft_ms: float | msgspec.UnsetType = msgspec.UNSET
     failed: list[str] | msgspec.UnsetType = msgspec.UNSET
     error: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def configuration(log: FilteringBoundLogger, runtime: Runtime) -> None:
+    """Tell what is in force, and what its operator should know about it."""
+    log.info("configuration in force", file=str(runtime.file), digest=runtime.digest)
+    for notice in runtime.notices:
+        log.warning(notice.text, where=notice.where)
+    for notice in runtime.inactive:
+        log.warning(f"not active yet: {notice.text}", where=notice.where)
+    for upstream in runtime.upstreams.values():
+        if upstream.off is not None:
+            log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")
 
 
 def call_line(log: FilteringBoundLogger, call: Call, client: str, now: float) -> None:

@@ -6,10 +6,14 @@ increment costs a look-up, where a child object of the client library costs a lo
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,11 +22,22 @@ from prometheus_client.utils import floatToGoString
 from gateway.call import Call
 from gateway.telemetry.numbers import How, Numbers, Scrape
 
+Readings = Mapping[tuple[str, ...], float]
+"""Labels -> value."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 """Milliseconds to ten minutes: what language models take."""
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2)
+ENGINES: tuple[tuple[str, str, How], ...] = (
+    ("up", "Whether an engine is ready, as it was last seen: 1, else 0.", "min"),
+    ("running", "Requests that an engine works on, whoever sent them.", "max"),
+    ("waiting", "Requests that wait in an engine.", "max"),
+    ("kv_cache_usage", "Share of an engine's KV cache that is in use.", "max"),
+    ("acceptance_length", "Mean tokens of one step with a draft, in the last minute.", "max"),
+)
+"""Figures of the engines that were looked at in the last ten seconds, and how those of several workers are one."""
+UNSEEN: Mapping[str, How] = MappingProxyType({"replica_in_flight": "sum", "replica_breaker": "max", "started": "min"})
 _OWN_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 
 
@@ -40,6 +55,11 @@ class Tally:
         if place is None:
             place = self._places[labels] = self._numbers.place(self.name, labels)
         self._values[place] += amount
+
+    def rows(self, scrape: Scrape, value: str) -> list[dict[str, Any]]:
+        """The same for programs: the labels, and the sum under the name `value`."""
+        counts = scrape.counts(self.name)
+        return [dict(zip(self.labels, labels, strict=True)) | {value: number} for labels, (number,) in counts.items()]
 
     def family(self, scrape: Scrape | None = None) -> Metric:
         """One sample per combination of labels."""
@@ -69,6 +89,17 @@ class Spread:
         self._values[place + bisect_left(self._bounds, value)] += 1
         self._values[place + len(self._buckets)] += value
 
+    def rows(self, scrape: Scrape) -> list[dict[str, Any]]:
+        """The same for programs: the labels, `buckets` as [upper bound, how many up to it], `count` (with those above
+        all bounds) and `sum`."""
+        rows = []
+        for labels, (*counts, total) in scrape.counts(self.name).items():
+            *added, count = accumulate(counts)
+            buckets = [list(pair) for pair in zip(self._bounds, added, strict=True)]
+            named = dict(zip(self.labels, labels, strict=True))
+            rows.append({**named, "buckets": buckets, "count": count, "sum": total})
+        return rows
+
     def family(self, scrape: Scrape | None = None) -> Metric:
         """Buckets that hold all smaller values too, as Prometheus wants them."""
         family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
@@ -86,7 +117,7 @@ class Level:
         name: str,
         text: str,
         labels: tuple[str, ...],
-        read: Callable[[], Mapping[tuple[str, ...], float]],
+        read: Callable[[], Readings],
         numbers: Numbers,
         how: How = "sum",
     ) -> None:
@@ -100,12 +131,30 @@ class Level:
         for labels, value in self._read().items():
             self._numbers.values[self._numbers.place(self.name, labels, gauge=True)] = value
 
+    def values(self, scrape: Scrape) -> Readings:
+        """One number for each combination of labels."""
+        return scrape.gauges(self.name, self._how)
+
     def family(self, scrape: Scrape | None = None) -> Metric:
         """One sample per combination of labels."""
         family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
-        for labels, value in scrape.gauges(self.name, self._how).items() if scrape else ():
+        for labels, value in self.values(scrape).items() if scrape else ():
             family.add_metric(labels, value)
         return family
+
+
+class Figures(NamedTuple):
+    """What the operations page is drawn from."""
+
+    rows: Mapping[str, list[dict[str, Any]]]
+    """Counter or histogram -> its rows."""
+    levels: Mapping[str, Readings]
+    """Gauge -> labels -> value."""
+    workers: int
+
+
+def _of(engines: Callable[[], Mapping[str, Readings]], name: str) -> Readings:
+    return engines().get(name, {})
 
 
 class Metrics:
@@ -119,11 +168,13 @@ class Metrics:
         queued: Callable[[], int] = int,
         budgets: Callable[[], Mapping[tuple[str, ...], float]] = dict,
         folder: Path | None = None,
+        engines: Callable[[], Mapping[str, Readings]] = dict,
+        unseen: Mapping[str, Callable[[], Readings]] = MappingProxyType({}),
     ) -> None:
         """Read at each scrape: `busy`, upstream -> requests under way; `breakers`, (upstream, model) -> state;
         `store_up`, whether the limits' store answers; `queued`, the ledger's entries;
-        `budgets`, (kind, name) -> share used. `folder`: where the workers of
-        one gateway share their numbers."""
+        `budgets`, (kind, name) -> share used; `engines`, figure -> (upstream, replica) -> value. `folder`: where the
+        workers of one gateway share their numbers. `unseen`: levels that are for `figures` only."""
         self._numbers = numbers = Numbers(folder)
         served = ("route", "model")
         self._requests = Tally("requests", "Finished calls.", (*served, "upstream", "outcome"), numbers)
@@ -175,7 +226,12 @@ class Metrics:
             Level(
                 "config_info", "The configuration in force.", ("digest",), lambda: {(self._digest,): 1}, numbers, "max"
             ),
+            *(
+                Level(f"engine_{name}", text, ("upstream", "replica"), partial(_of, engines, name), numbers, how)
+                for name, text, how in ENGINES
+            ),
         )
+        self._unseen = tuple(Level(name, "", (), read, numbers, UNSEEN[name]) for name, read in unseen.items())
         self.families: tuple[Tally | Spread | Level, ...] = (
             *(kept for kept in vars(self).values() if isinstance(kept, Tally | Spread)),
             *self._levels,
@@ -244,8 +300,22 @@ class Metrics:
 
     def publish(self) -> None:
         """Let the other workers' scrapes see this one's levels."""
-        for level in self._levels:
+        for level in (*self._levels, *self._unseen):
             level.publish()
+
+    async def figures(self) -> Figures:
+        """All counters and levels of all workers as plain values. The files are read beside the event loop."""
+        self.publish()
+        scrape = await asyncio.to_thread(self._numbers.scrape)
+        families = {family.name.removeprefix("turnout_"): family for family in self.families}
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for name, family in families.items():
+            if isinstance(family, Spread):
+                rows[name] = family.rows(scrape)
+            elif isinstance(family, Tally):
+                rows[name] = family.rows(scrape, "usd" if name == "cost_usd" else "count")
+        levels = {level.name.removeprefix("turnout_"): level.values(scrape) for level in (*self._levels, *self._unseen)}
+        return Figures(rows, levels, scrape.workers)
 
     def exposition(self) -> bytes:
         """The text format of Prometheus, for all workers."""

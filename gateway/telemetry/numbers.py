@@ -79,16 +79,17 @@ class Numbers:
     def scrape(self) -> Scrape:
         """All numbers of this moment."""
         if self._folder is None:
-            return Scrape([_part(self._rows.values(), self.values)])
+            return Scrape([_part(list(self._rows.values()), self.values)], 1)
         with _locked(self._folder, fcntl.LOCK_SH):
-            return Scrape([_part(*_read(file)) for file in sorted(self._folder.glob("*.names"))])
+            files = sorted(self._folder.glob("*.names"))
+            return Scrape([_part(*_read(file)) for file in files], sum(file.stem != ENDED for file in files))
 
 
 class Scrape:
     """The numbers of all workers, by family."""
 
-    def __init__(self, parts: Sequence[Mapping[str, Mapping[Labels, list[float]]]]) -> None:
-        self._parts = parts
+    def __init__(self, parts: Sequence[Mapping[str, Mapping[Labels, list[float]]]], workers: int) -> None:
+        self._parts, self.workers = parts, workers
 
     def counts(self, family: str) -> dict[Labels, list[float]]:
         """Sums over the workers."""

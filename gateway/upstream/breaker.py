@@ -194,6 +194,11 @@ class Breakers:
         group = self._groups.get((model.upstream.name, model.name))
         return group.why_not if group is not None else None
 
+    def at(self, upstream: str, target: Target) -> Mapping[str, int]:
+        """Model -> the state of its breaker at one address."""
+        here = {model: self._all.get((upstream, model, target)) for owner, model in self._groups if owner == upstream}
+        return {model: breaker.state for model, breaker in here.items() if breaker is not None}
+
     def states(self) -> Mapping[tuple[str, str], int]:
         """(upstream, model) -> CLOSED, HALF_OPEN or OPEN."""
         return {names: group.state for names, group in self._groups.items()}

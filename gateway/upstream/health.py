@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,12 +17,19 @@ from gateway.errors import UpstreamFailure
 from gateway.upstream.client import fetch
 
 LOOK_SECONDS = 2.0
-_KNOWN_SECONDS = 10.0
+KNOWN_SECONDS = 10.0
 """For so long an engine counts as last seen. It is looked at every two seconds, and a look may take a few."""
 _PROBE_SECONDS = 2.0
-_WATCH_SECONDS = 10.0
+CALL_SECONDS = 10.0
+"""For so long after a call engines are looked at."""
+SCRAPE_SECONDS = 120.0
+"""The same after a scrape: the next one wants to know as well."""
+DRAFT_SECONDS = 60.0
+"""Of the last minute is the acceptance length told."""
 _GAUGE = re.compile(
-    rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc)(?:\{.*\})? ([0-9.eE+-]+)\r?$", re.MULTILINE
+    rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|spec_decode_num_drafts_total"
+    rb"|spec_decode_num_accepted_tokens_total)(?:\{.*\})? ([0-9.eE+-]+)\r?$",
+    re.MULTILINE,
 )
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -36,6 +44,10 @@ class Load:
     """Requests, whoever sent them."""
     kv: float
     """Share of the KV cache in use, 0 to 1."""
+    drafts: float = 0.0
+    """Speculations since the engine's start."""
+    accepted: float = 0.0
+    """Tokens of them that were accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +63,59 @@ class Seen:
     down: bool = False
     """Nobody listens, or it says itself that it cannot work yet: no call could be answered. (One that is only slow to
     say how it is may be busy.)"""
+    acceptance_length: float | None = None
+    """Mean tokens of one step with a draft; None: there was no draft."""
+
+
+class Drafts:
+    """What one engine has told of its speculations in the last DRAFT_SECONDS."""
+
+    def __init__(self) -> None:
+        self._told: deque[tuple[float, Load]] = deque()
+
+    def acceptance_length(self, at: float, load: Load) -> float | None:
+        """Of what was drafted lately; since the engine's start where nothing was."""
+        if self._told and load.drafts < self._told[-1][1].drafts:  # it has been started anew
+            self._told.clear()
+        self._told.append((at, load))
+        while len(self._told) > 2 and self._told[1][0] <= at - DRAFT_SECONDS:
+            self._told.popleft()
+        first = self._told[0][1]
+        drafts, accepted = load.drafts - first.drafts, load.accepted - first.accepted
+        if not drafts:
+            drafts, accepted = load.drafts, load.accepted
+        return 1 + accepted / drafts if drafts else None
+
+
+@dataclass(slots=True)
+class _Wish:
+    """Somebody wants to know how an engine is."""
+
+    until: float
+    api_key: str | None
 
 
 class Health:
     """Remembers each look at an engine. Looks are small GETs: a health check never costs a generation."""
 
-    def __init__(self, spawn: Spawn | None = None, every: float = LOOK_SECONDS, idle: float = _WATCH_SECONDS) -> None:
+    def __init__(self, spawn: Spawn | None = None, every: float = LOOK_SECONDS, idle: float = CALL_SECONDS) -> None:
         """`spawn` runs the looks beside calls, `every` so many seconds, until for `idle` seconds no call has come."""
         self._spawn = spawn
         self._every, self._idle = every, idle
         self._seen: dict[Target, Seen] = {}
-        self._wanted: dict[tuple[Target, ...], float] = {}
-        """The engines that are being looked at, and when a call last wanted them."""
+        self._drafts: dict[Target, Drafts] = {}
+        self._wanted: dict[Target, _Wish] = {}
+        """The engines that are being looked at."""
 
-    async def why_not(self, model: Model) -> str | None:
-        """Why a model cannot be used now; None: it can. Asks, unless that was done just now."""
+    async def why_not(self, model: Model, within: float = LOOK_SECONDS) -> str | None:
+        """Why a model cannot be used now; None: it can. Asks, unless that was done `within` so many seconds."""
         upstream = model.upstream
         if upstream.off is not None:
             return f"upstream '{upstream.name}' is off: {upstream.off}"
         if upstream.engine is None:
             return None
-        if any(self._since(target, LOOK_SECONDS) is None for target in upstream.targets):
-            await self._look(upstream)
+        if any(self._since(target, within) is None for target in upstream.targets):
+            await asyncio.gather(*(self._look(target, upstream.api_key) for target in upstream.targets))
         return self.known(model)
 
     def known(self, model: Model) -> str | None:
@@ -80,43 +123,55 @@ class Health:
         upstream = model.upstream
         if upstream.engine is None:
             return None
-        if upstream.targets in self._wanted:
-            self._wanted[upstream.targets] = clock.now()  # calls that avoid it still want it back
+        until = clock.now() + self._idle
+        for target in upstream.targets:
+            if (wish := self._wanted.get(target)) is not None:
+                wish.until = max(wish.until, until)  # calls that avoid it still want it back
         reasons = [_why_not(self.seen(target), model) for target in upstream.targets]
         return None if None in reasons else next(iter(reasons), None)
 
     def seen(self, target: Target) -> Seen | None:
         """The last look at an engine, unless that is long ago."""
-        return self._since(target, _KNOWN_SECONDS)
+        return self._since(target, KNOWN_SECONDS)
 
     def _since(self, target: Target, seconds: float) -> Seen | None:
         seen = self._seen.get(target)
         return seen if seen is not None and clock.now() - seen.at < seconds else None
 
-    def watch(self, upstream: Upstream) -> None:
-        """A call wants this engine: look at it now and then, until no call has come for a while."""
-        if upstream.targets not in self._wanted and self._spawn is not None:
-            self._spawn(self._watch(upstream))
-        self._wanted[upstream.targets] = clock.now()
+    def watch(self, upstream: Upstream, seconds: float | None = None) -> None:
+        """A call wants this engine, or somebody wants to know how it is: look at it now and then, for so many seconds
+        (None: as long as after a call)."""
+        if self._spawn is None:
+            return
+        until = clock.now() + (self._idle if seconds is None else seconds)
+        for target in upstream.targets:
+            wish = self._wanted.get(target)
+            if wish is None:
+                self._wanted[target] = _Wish(until, upstream.api_key)
+                self._spawn(self._watch(target, self._wanted[target]))
+            else:
+                wish.until, wish.api_key = max(wish.until, until), upstream.api_key
 
-    async def _watch(self, upstream: Upstream) -> None:
+    async def _watch(self, target: Target, wish: _Wish) -> None:
         try:
-            while clock.now() - self._wanted[upstream.targets] < self._idle:
-                await self._look(upstream)
+            while clock.now() < wish.until:
+                await self._look(target, wish.api_key)
                 await asyncio.sleep(self._every)
         finally:
-            del self._wanted[upstream.targets]
-            for target in upstream.targets:
-                self._seen.pop(target, None)
+            for known in (self._wanted, self._seen, self._drafts):
+                known.pop(target, None)
 
-    async def _look(self, upstream: Upstream) -> None:
-        looks = await asyncio.gather(*(_look(target, upstream) for target in upstream.targets))
-        self._seen.update(zip(upstream.targets, looks, strict=True))
+    async def _look(self, target: Target, api_key: str | None) -> None:
+        seen = await _look(target, api_key)
+        if seen.load is not None:
+            drafts = self._drafts.setdefault(target, Drafts())
+            seen = replace(seen, acceptance_length=drafts.acceptance_length(seen.at, seen.load))
+        self._seen[target] = seen
 
 
-async def _look(target: Target, upstream: Upstream) -> Seen:
-    """vLLM is up when `/health` says so; its models are those that it lists. Load matters where there is a choice."""
-    now, key = clock.now, upstream.api_key
+async def _look(target: Target, key: str | None) -> Seen:
+    """vLLM is up when `/health` says so; its models are those that it lists."""
+    now = clock.now
     root = target.url.removesuffix("/v1")
     try:
         status, _ = await fetch(root + "/health", key, seconds=_PROBE_SECONDS)
@@ -125,8 +180,6 @@ async def _look(target: Target, upstream: Upstream) -> Seen:
         status, body = await fetch(f"{target.url}/models", key, seconds=_PROBE_SECONDS)
         rows = msgspec.json.decode(body)["data"] if status == 200 else []
         listed = frozenset(row["id"] for row in rows)
-        if len(upstream.targets) == 1:
-            return Seen(now(), None, listed)
         status, body = await fetch(root + "/metrics", key, seconds=_PROBE_SECONDS)
         return Seen(now(), None, listed, load_of(body) if status == 200 else None)
     except UpstreamFailure as failure:
@@ -146,8 +199,10 @@ def load_of(exposition: bytes) -> Load | None:
     if not found:
         return None
     kv = found.get(b"kv_cache_usage_perc", [0.0])
-    running, waiting = (sum(found.get(name, ())) for name in (b"num_requests_running", b"num_requests_waiting"))
-    return Load(running, waiting, max(kv))
+    counted = (b"num_requests_running", b"num_requests_waiting")
+    drafted = (b"spec_decode_num_drafts_total", b"spec_decode_num_accepted_tokens_total")
+    running, waiting, drafts, accepted = (sum(found.get(name, ())) for name in (*counted, *drafted))
+    return Load(running, waiting, max(kv), drafts, accepted)
 
 
 def _why_not(seen: Seen | None, model: Model) -> str | None:

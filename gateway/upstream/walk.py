@@ -170,8 +170,13 @@ def _fits(attempt: Attempt, failed: Sequence[Failed]) -> bool:
 
 def _nobody(call: Call, down: Sequence[Down]) -> GatewayError:
     """Nothing was asked: all that the plan has are engines that are down."""
-    text = call.prefix(down[0].model) + "; ".join(map(str, down))
+    text = call.prefix(down[0].model) + "; ".join([*_skipped(call), *map(str, down)])
     return GatewayError("no_healthy_model", text, retry_after=BACK_SOON)
+
+
+def _skipped(call: Call) -> list[str]:
+    """What the plan left out, and why."""
+    return [f"{model}: {why}" for model, why in call.plan.skipped] if call.plan is not None else []
 
 
 def _verdict(call: Call, failed: Sequence[Failed], down: Sequence[Down]) -> GatewayError:
@@ -182,7 +187,7 @@ def _verdict(call: Call, failed: Sequence[Failed], down: Sequence[Down]) -> Gate
         for t in call.tried
         if (t.model, t.detail) != (last.model, last.detail)
     ]
-    others = [*map(str, down), *others]
+    others = [*_skipped(call), *map(str, down), *others]
     where = f"{last.model} via {last.upstream}"
     if others:
         where = "; ".join(others) + f"; then {where}"

@@ -12,6 +12,7 @@ TRIVIAL = 30
 COVERED_ELSEWHERE: dict[str, str] = {
     "gateway/migrations/versions/v0001_ledger.py": "tests/unit/test_database.py runs every migration",
     "gateway/migrations/versions/v0002_keys.py": "tests/unit/test_database.py runs every migration",
+    "gateway/migrations/versions/v0003_overrides.py": "tests/unit/test_database.py runs every migration",
     "gateway/edge/asgi.py": "tests/unit/edge/test_exchange.py sends every exchange through it",
 }
 """Source -> which tests cover it, and why not a unit test."""

@@ -23,7 +23,16 @@ PROTECTED = [
     ("POST", CHAT),
     ("POST", "/api/v1/embeddings"),
     ("POST", "/admin/reload"),
-    ("GET", "/ops"),
+    ("GET", "/admin/state"),
+    ("GET", "/admin/events"),
+    ("GET", "/admin/errors"),
+    ("GET", "/admin/requests/req_1"),
+    ("GET", "/admin/audit"),
+    ("POST", "/admin/route"),
+    ("POST", "/admin/try"),
+    ("POST", "/admin/models/m0"),
+    ("POST", "/admin/upstreams/u0/replicas/0"),
+    ("POST", "/admin/experiments/e"),
     ("GET", "/admin/keys"),
     ("POST", "/admin/keys"),
     ("GET", "/admin/keys/ci"),
@@ -59,6 +68,8 @@ DETOURS = [
     "/admin//keys",
     "/admin/keys/",
     "/admin/keys%2f",
+    "/ops/../admin/state",
+    "//admin/events",
     "/ADMIN/keys",
     "http://h/health/live/../../admin/keys",
     "http://h/admin/keys",
@@ -93,6 +104,27 @@ async def test_no_detour_opens_a_path(
     answer = await gw.fetch(target, method=method, headers={"host": "h/health?x="})
     openai_error(answer, 401, "invalid_api_key")
     assert answer.header("location") is None
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/ops/assets/../../admin/state",
+        "/ops/assets/%2e%2e/%2e%2e/admin/state",
+        "/ops/assets/..%2f..%2faccess.py",
+        "/ops/assets/../access.py",
+        "/ops/assets//etc/passwd",
+        "/ops/assets/%2fetc%2fpasswd",
+        "/ops/assets/index.html%00.js",
+        "/ops/assets/",
+    ],
+)
+async def test_the_operations_pages_files_lead_nowhere_else(
+    upstream: Upstream, gateway: StartGateway, target: str
+) -> None:
+    gw = await gateway(config_for(upstream, **CLOSED))
+    answer = await gw.fetch(target, headers={"host": "h"})
+    assert openai_error(answer, answer.status)["code"] in ("unknown_path", "invalid_api_key")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +164,10 @@ async def test_a_request_without_host_or_in_absolute_form(
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("target", ["/admin/keys", "http://127.0.0.1/admin/keys"])
+@pytest.mark.parametrize(
+    "target",
+    ["/admin/keys", "http://127.0.0.1/admin/keys", "/admin/state", "/admin/events", "/ops"],
+)
 async def test_no_host_makes_a_caller_local(
     upstream: Upstream, gateway: StartGateway, database: Database, target: str, host: str
 ) -> None:

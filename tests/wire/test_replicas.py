@@ -182,6 +182,17 @@ async def test_an_engine_replica_that_loads_gets_no_call(
 
 async def test_one_engine_without_calls_is_never_asked(upstream: Upstream, gateway: StartGateway) -> None:
     gw = await gateway(engine_config(upstream, 1), look_seconds=0.02)
-    await gw.metrics()
-    await gw.fetch("/v1/models")
+    for path in ("/v1/models", "/health/live"):
+        assert (await gw.fetch(path)).status == 200
     assert upstream.requests == []
+
+
+async def test_whoever_scrapes_is_told_of_engines_without_calls(upstream: Upstream, gateway: StartGateway) -> None:
+    upstream.script(Reply(b"", separate=False), path="/health", times=None)
+    upstream.script(Reply(REPORT, separate=False), path="/metrics", times=None)
+    gw = await gateway(engine_config(upstream, 1), look_seconds=0.02)
+    async with asyncio.timeout(LIMIT):
+        while (await gw.metrics()).total("turnout_engine_up", upstream="u0", replica="0") != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert (await gw.metrics()).total("turnout_engine_running", upstream="u0") > 0
+    assert upstream.count() == 0

@@ -8,13 +8,14 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from watchfiles import Change
 
 from gateway.config import ConfigError, Runtime, load
-from gateway.config.reload import Reloader, concerns
+from gateway.config.reload import Reloader, Reloads, concerns
 
 Event = tuple[str, Runtime | ConfigError | None]
 TEXT = """\
@@ -267,3 +268,29 @@ async def test_the_signal_is_given_back_at_the_end(tmp_path):
         await watched.next()
         assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+
+
+# -- what became of them
+
+
+async def test_whoever_asks_is_told() -> None:
+    counted: list[str] = []
+    reloads = Reloads(counted.append)
+    loaded_at = reloads.loaded_at
+    asked: list[str] = []
+    for result, problems, refused in (("refused", "no", "no"), ("same", "", None), ("ok", "", None)):
+        reloads.request = partial(asked.append, result)
+        waiting = asyncio.gather(reloads.ask(), reloads.ask())
+        await asyncio.sleep(0)
+        reloads.ended(result, problems)
+        assert list(await waiting) == [(result, problems)] * 2
+        assert reloads.refused == refused
+        assert (reloads.loaded_at > loaded_at) == (result == "ok")
+    assert (counted, asked) == (["refused", "same", "ok"], ["refused"] * 2 + ["same"] * 2 + ["ok"] * 2)
+
+
+async def test_nobody_answers() -> None:
+    reloads = Reloads()
+    with pytest.raises(TimeoutError):
+        await reloads.ask(0.01)
+    reloads.ended("ok")

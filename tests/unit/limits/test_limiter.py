@@ -89,6 +89,16 @@ async def test_a_callers_own_limits_take_the_place_of_the_default() -> None:
     assert rig.refused == ["key_requests"] * 3
 
 
+async def test_what_a_call_meets_is_noted() -> None:
+    models = {"good": Limit(concurrency=4)}
+    rig = Rig(Limits(default=Limit(requests_per_minute=2), models=models))
+    call = await rig.admit(models=(FAST, GOOD))
+    await rig.admit()
+    await call.lease.enter(GOOD)
+    met = {(row["kind"], row["name"], row["what"]): row["capacity"] for row in rig.means.edges.nearest()}
+    assert met == {("key", CI.key, "requests"): 2.0, ("model", "good", "concurrency"): 4.0}
+
+
 @pytest.mark.parametrize("section", ["teams", "routes", "models"])
 async def test_everybody_whose_limit_a_call_meets_is_asked(section: str) -> None:
     name = {"teams": "core", "routes": "auto", "models": "fast"}[section]

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from gateway.config.runtime import GatewaySettings, Runtime
 from gateway.errors import GatewayError
 from gateway.ops.access import MAX_BODY, actor, admin_router, json_body, nothing_else
+from gateway.ops.session import new_session
 from tests.unit.building import a_runtime
 
 
@@ -154,6 +155,47 @@ async def test_its_own_pages_may_call(headers: dict[str, str]) -> None:
 async def test_bodies_are_json_only(kind: str) -> None:
     for content in (b"{}", b""):
         assert await ask(Stand(), content=content, content_type=kind) == (415, "unsupported_media_type")
+
+
+OWN = "http://127.0.0.1:8080"
+
+
+async def test_a_session_is_as_good_as_the_key() -> None:
+    cookie = f"turnout_ops={new_session('admin')}"
+    status, said = await ask(Stand(**KEYED), cookie=cookie, x_turnout_ops="1")
+    assert (status, said.partition(" ")[2]) == (200, f"operations page, session {cookie.split('.')[1]}, 127.0.0.9")
+    assert (await ask(Stand(**KEYED), "GET", cookie=cookie))[0] == 200
+    assert (await ask(Stand(**KEYED), cookie=cookie, x_turnout_ops="1", origin=OWN, sec_fetch_site="same-origin"))[
+        0
+    ] == 200
+
+
+@pytest.mark.parametrize("headers", [{}, {"x_turnout_ops": ""}, {"x_turnout_ops": "0"}, {"origin": OWN}])
+async def test_a_cookie_alone_changes_nothing(headers: dict[str, str]) -> None:
+    cookie = f"turnout_ops={new_session('admin')}"
+    assert await ask(Stand(**KEYED), cookie=cookie, **headers) == (403, "invalid_request")
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+async def test_pages_of_other_origins_are_refused_with_a_cookie_too(headers: dict[str, str]) -> None:
+    cookie = f"turnout_ops={new_session('admin')}"
+    for method in ("GET", "POST"):
+        assert await ask(Stand(**KEYED), method, cookie=cookie, x_turnout_ops="1", **headers) == (
+            403,
+            "invalid_request",
+        )
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_forms_are_refused_with_a_cookie_too(kind: str) -> None:
+    cookie = f"turnout_ops={new_session('admin')}"
+    assert (await ask(Stand(**KEYED), cookie=cookie, x_turnout_ops="1", content_type=kind))[0] == 415
+
+
+async def test_wrong_cookies() -> None:
+    for cookie in ("", "1.2.3", new_session("another"), new_session("admin", 0.0), new_session("admin")[:-1]):
+        said = await ask(Stand(**KEYED), cookie=f"turnout_ops={cookie}", x_turnout_ops="1")
+        assert said == (401, "invalid_api_key"), cookie
 
 
 async def test_bodies() -> None:

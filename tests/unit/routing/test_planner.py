@@ -204,6 +204,24 @@ def test_unwell_models_go_last_and_alone_are_still_tried() -> None:
     assert [a.model.name for a in planner.plan(call("m0")).attempts] == ["m0"]
 
 
+def test_closed_models_are_never_tried() -> None:
+    closed: dict[str, str] = {}
+    planner = a_planner(RULED, why_never=lambda model: closed.get(model.name))
+    assert planner.plan(said("tidy up")).attempts[0].model.name == "m1"
+    closed["m1"] = "closed by its operator: tests"
+    plan = planner.plan(said("tidy up", "and on"))
+    assert [a.model.name for a in plan.attempts] == ["m0"]
+    assert plan.skipped == (("m1", "closed by its operator: tests"),)
+    assert plan.unpinned == "m1: closed by its operator: tests"
+    plan = planner.plan(said("good day", route="each"))
+    assert [a.model.name for a in plan.attempts] == ["m0"]
+    assert plan.skipped == (("m1", "closed by its operator: tests"),)
+    with pytest.raises(GatewayError) as refused:
+        planner.plan(call("m1"))
+    assert (refused.value.code, refused.value.status) == ("no_healthy_model", 503)
+    assert "m1: closed by its operator: tests" in refused.value.message
+
+
 def test_a_split_overrules_the_rules_model_but_never_an_explicit_one() -> None:
     def assign(route: str, rule: str, unit: Callable[[str], bytes]) -> Split | None:
         return Split("e", "m0", 0.5) if rule == "tidy" and len(unit("conversation")) == 16 else None

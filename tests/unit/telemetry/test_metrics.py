@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.call import Attempt, Call, Plan, Split, Tried, Usage
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics import Metrics, Readings
 from gateway.telemetry.numbers import fold
 from tests.unit.building import a_call, a_model, a_runtime, an_upstream
 
@@ -213,3 +214,56 @@ import os, signal; os.kill(os.getpid(), signal.SIGKILL)
     after = expected | {"turnout_in_flight": 2, "turnout_breaker_state": 1, "turnout_limit_store_up": 1}
     assert {name: total(mine, name) for name in after} == after
     assert total(mine, "turnout_redis_seconds_sum") == pytest.approx(0.003)
+
+
+# -- the same for programs
+
+
+async def test_figures_for_programs() -> None:
+    engines: dict[str, Readings] = {"up": {("local", "0"): 1.0}, "kv_cache_usage": {("local", "0"): 0.25}}
+    unseen: dict[str, Callable[[], Readings]] = {
+        "replica_in_flight": lambda: {("u0", "0"): 2.0},
+        "started": lambda: {(): 5.0},
+    }
+    metrics = Metrics(dict, engines=lambda: engines, unseen=unseen)
+    for took in (NOW, NOW + 3.0, NOW + 10_000.0):
+        metrics.observe(refused(), took)
+    figures = await metrics.figures()
+    served = {"route": "", "model": ""}
+    assert figures.rows["requests"] == [{**served, "upstream": "", "outcome": "invalid_request", "count": 3.0}]
+    (latency,) = figures.rows["request_seconds"]
+    assert (latency["count"], latency["sum"]) == (3.0, 10_033.0)
+    assert [pair for pair in latency["buckets"] if 5 <= pair[0] <= 20] == [[5, 0.0], [10, 1.0], [20, 2.0]]
+    assert latency["buckets"][-1] == [600, 2.0]
+    assert (figures.workers, figures.levels["started"]) == (1, {(): 5.0})
+    assert figures.levels["replica_in_flight"] == {("u0", "0"): 2.0}
+    assert total(metrics, "turnout_engine_up", upstream="local", replica="0") == 1
+    assert total(metrics, "turnout_engine_kv_cache_usage") == 0.25
+    text = metrics.exposition().decode()
+    assert "replica_in_flight" not in text
+    assert "turnout_started" not in text
+
+
+async def test_costs_are_told_in_dollars(metrics: Metrics) -> None:
+    call = answered()
+    call.cost = Decimal("0.25")
+    metrics.observe(call, NOW)
+    assert (await metrics.figures()).rows["cost_usd"] == [{"route": "auto", "model": "m1", "usd": 0.25}]
+
+
+async def test_figures_of_several_workers(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from gateway.telemetry.metrics import Metrics
+metrics = Metrics(dict, folder=Path(sys.argv[1]), unseen={"started": lambda: {(): 1.0}})
+metrics.reloaded("ok")
+metrics.publish()
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(tmp_path))
+    assert await process.wait() == 0
+    metrics = Metrics(dict, folder=tmp_path, unseen={"started": lambda: {(): 2.0}})
+    metrics.reloaded("ok")
+    figures = await metrics.figures()
+    assert (figures.workers, figures.levels["started"]) == (2, {(): 1.0})
+    assert figures.rows["config_reloads"] == [{"result": "ok", "count": 2.0}]

@@ -12,7 +12,7 @@ import pytest
 from gateway.clock import Tasks
 from gateway.config.base_url import resolve
 from gateway.config.runtime import Engine, Model, Target
-from gateway.upstream.health import Health, Load, load_of
+from gateway.upstream.health import Drafts, Health, Load, load_of
 from tests.fakes import Reply, Reset, Step, Upstream, refusing_port
 from tests.unit.building import a_model, an_upstream
 
@@ -43,7 +43,11 @@ async def test_a_service_is_never_asked(upstream: Upstream) -> None:
 async def test_an_engine_that_lists_the_model(upstream: Upstream) -> None:
     answers(upstream, Reply(b""))
     assert await Health().why_not(a_local_model(resolve(upstream.url), ids=("first", "fake"))) is None
-    assert [(r.method, r.path) for r in upstream.requests] == [("GET", "/health"), ("GET", "/v1/models")]
+    assert [(r.method, r.path) for r in upstream.requests] == [
+        ("GET", "/health"),
+        ("GET", "/v1/models"),
+        ("GET", "/metrics"),
+    ]
     assert upstream.requests[0].header("authorization") == "Bearer sk-up"
 
 
@@ -143,6 +147,45 @@ def test_what_an_engine_reports(text: bytes, load: Load | None) -> None:
     assert load_of(text) == load
 
 
+SPECULATION = b"""\
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 10.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e+09
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 30.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 8.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 5.0
+"""
+
+
+def test_what_an_engine_reports_of_its_speculations() -> None:
+    assert load_of(METRICS + SPECULATION) == Load(4.0, 2.0, 0.5, 10.0, 8.0)
+
+
+def drafted(drafts: float, accepted: float) -> Load:
+    return Load(0.0, 0.0, 0.0, drafts, accepted)
+
+
+def test_the_acceptance_length_is_that_of_the_last_minute() -> None:
+    drafts = Drafts()
+    assert drafts.acceptance_length(0, drafted(0, 0)) is None
+    assert drafts.acceptance_length(2, drafted(10, 20)) == 3.0
+    assert drafts.acceptance_length(30, drafted(20, 20)) == 2.0
+    assert drafts.acceptance_length(80, drafted(30, 20)) == 1.0  # since the look that is a minute old
+    since_its_start = drafts.acceptance_length(200, drafted(30, 20))  # nothing was drafted lately
+    assert since_its_start == pytest.approx(1 + 20 / 30)
+    assert drafts.acceptance_length(202, drafted(1, 3)) == 4.0  # it has been started anew
+    assert len(drafts._told) == 1
+
+
+async def test_looks_tell_the_acceptance_length(upstream: Upstream) -> None:
+    answers(upstream, Reply(b""))
+    upstream.script(Reply(METRICS + SPECULATION), path="/metrics", times=None)
+    health, model = Health(), a_local_model(resolve(upstream.url))
+    await health.why_not(model)
+    seen = health.seen(model.upstream.targets[0])
+    assert seen is not None
+    assert seen.acceptance_length == 1.8
+
+
 class Watching:
     """Health that looks every few milliseconds while it is watched."""
 
@@ -190,7 +233,6 @@ async def test_an_engine_is_looked_at_while_calls_want_it(upstream: Upstream, wa
     upstream.script(Reply(b""), path="/health", times=None)
     await watching.until(model, "its engine does not list the model")
     assert len(watching.looks) == 1
-    assert upstream.count("/metrics", "GET") == 0
 
 
 async def test_replicas_tell_their_load(upstream: Upstream, watching: Watching) -> None:
@@ -221,6 +263,19 @@ async def test_looking_ends_when_no_call_comes(upstream: Upstream, watching: Wat
             await watching.looks[-1]
     assert len(watching.looks) == 2
     assert watching.health.seen(model.upstream.targets[0]) is None
+
+
+async def test_a_longer_wish_lasts_longer(upstream: Upstream, watching: Watching) -> None:
+    """Shorter ones do not cut it."""
+    watching.health = Health(watching.spawn, every=0.01, idle=0.02)
+    model = a_local_model(resolve(upstream.url))
+    watching.health.watch(model.upstream, 60.0)
+    watching.health.watch(model.upstream)
+    async with asyncio.timeout(15):
+        while upstream.count("/health", "GET") < 10:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert len(watching.looks) == 1
+    assert not watching.looks[0].done()
 
 
 async def test_looking_ends_with_its_owner(upstream: Upstream, watching: Watching) -> None:

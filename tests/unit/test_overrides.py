@@ -1,0 +1,274 @@
+"""Changes at run time: what they do to a configuration, how they are made, kept and seen by other processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from gateway.config.base_url import resolve
+from gateway.config.runtime import Experiment, Runtime
+from gateway.database import Database, DatabaseDown
+from gateway.overrides import Changes, NoOverrides, Override, Overrides, stored
+from gateway.telemetry.logs import logger
+from tests.unit.building import a_model, a_runtime, an_upstream
+
+TARGETS = tuple(resolve(f"http://127.0.0.1:{port}/v1") for port in (9, 10))
+LOCAL = an_upstream("local", targets=TARGETS)
+FAST, QUALITY = a_model("fast"), a_model("quality", LOCAL)
+SPLIT = Experiment("split", "auto", {"fast": 50.0, "quality": 50.0}, salt="split")
+RUNTIME = a_runtime(FAST, QUALITY, experiments={"split": SPLIT})
+
+
+class Lines:
+    """Where the log goes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.log = logger(self, as_text=False)  # type: ignore[arg-type]
+
+    def msg(self, line: str) -> None:
+        self.lines.append(line)
+
+    debug = info = warning = error = critical = msg
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database("sqlite:///t.db", tmp_path)
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def overrides(database: Database) -> Overrides:
+    return Overrides(database, Lines().log)
+
+
+def changes(kind: Any, name: str, **value: Any) -> Changes:
+    return Changes((Override(kind, name, value, 0.0, "x"),))
+
+
+# -- what they do
+
+
+def test_nothing_changed_is_the_file_itself() -> None:
+    assert Changes().applied(RUNTIME) is RUNTIME
+    assert Changes().why_never(FAST) is None
+    assert not Changes().is_drained("local", TARGETS[0])
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"), [("tests", "closed by its operator: tests"), ("", "closed by its operator")]
+)
+def test_a_closed_model(reason: str, why: str) -> None:
+    closed = changes("model", "fast", reason=reason)
+    assert closed.why_never(FAST) == why
+    assert closed.why_never(QUALITY) is None
+    assert list(closed.idle(RUNTIME)) == []
+
+
+def test_a_drained_replica_is_taken_out() -> None:
+    drained = changes("upstream", "local", drained=[TARGETS[1].url])
+    left = drained.applied(RUNTIME)
+    assert left.upstreams["local"].targets == left.models["quality"].upstream.targets == TARGETS[:1]
+    assert left.upstreams["local"].off is None
+    assert left.models["fast"].upstream is FAST.upstream
+    assert [drained.is_drained("local", target) for target in TARGETS] == [False, True]
+
+
+def test_without_a_replica_an_upstream_is_off() -> None:
+    left = changes("upstream", "local", drained=[target.url for target in TARGETS]).applied(RUNTIME)
+    assert left.models["quality"].upstream.off == "all its replicas are drained"
+    off = a_runtime(a_model(upstream=replace(LOCAL, off="no key")))
+    assert changes("upstream", "local", drained=[TARGETS[0].url]).applied(off).upstreams["local"].off == "no key"
+
+
+def test_a_drain_follows_its_address() -> None:
+    turned = a_runtime(a_model("quality", replace(LOCAL, targets=TARGETS[::-1])))
+    assert (
+        changes("upstream", "local", drained=[TARGETS[1].url]).applied(turned).upstreams["local"].targets == TARGETS[:1]
+    )
+
+
+def test_arms_keep_the_files_order() -> None:
+    split = changes("experiment", "split", arms={"quality": 70, "fast": 30}).applied(RUNTIME).experiments["split"]
+    assert list(split.arms.items()) == [("fast", 30.0), ("quality", 70.0)]
+    assert (split.salt, split.route) == (SPLIT.salt, SPLIT.route)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("model", "gone", {"reason": ""}), "the file has no model 'gone'"),
+        (("upstream", "gone", {"drained": ["x"]}), "the file has no upstream 'gone'"),
+        (("upstream", "local", {"drained": ["http://192.0.2.1/v1"]}), "the file has none of these addresses"),
+        (("experiment", "gone", {"arms": {"fast": 1.0}}), "the file has no experiment 'gone'"),
+        (("experiment", "split", {"arms": {"fast": 1.0, "no": 1.0}}), "no model is called 'no'"),
+        (("experiment", "split", {"arms": {"fast": 0.0}}), "all weights are 0, so no arm could ever be chosen"),
+    ],
+    ids=str,
+)
+def test_what_the_file_does_not_have_is_without_effect(change: tuple[Any, str, dict[str, Any]], why: str) -> None:
+    kind, name, value = change
+    idle = changes(kind, name, **value)
+    assert [reason for _, reason in idle.idle(RUNTIME)] == [why]
+    assert [row["without_effect"] for row in idle.documents(RUNTIME)] == [why]
+    applied = idle.applied(RUNTIME)
+    assert (applied.experiments["split"], applied.models["quality"].upstream.targets) == (SPLIT, TARGETS)
+
+
+def test_in_words() -> None:
+    assert str(Override("model", "fast", {"reason": "tests"}, 0.0, "x")) == (
+        "model fast: closed: tests (since 1970-01-01 00:00 UTC)"
+    )
+    assert str(Override("experiment", "s", {"arms": {"a": 1.0, "b": 2.5}}, 0.0, "x")).startswith(
+        "experiment s: arms a 1, b 2.5"
+    )
+    assert str(Override("upstream", "u", {"drained": ["http://h/v1"]}, 0.0, "x")).startswith(
+        "upstream u: drained: http://h/v1"
+    )
+
+
+# -- how they are made and kept
+
+
+async def test_each_change_is_in_force_when_it_returns(overrides: Overrides) -> None:
+    told: list[Changes] = []
+    overrides._changed = lambda: told.append(overrides.changes)
+    await overrides.refresh()
+    await overrides.close_model("fast", True, "tests", "me")
+    closed = overrides.changes.closed["fast"]
+    assert (closed.value, closed.by) == ({"reason": "tests"}, "me")
+    await overrides.drain("local", TARGETS[0], True, "me")
+    await overrides.drain("local", TARGETS[1], True, "me")
+    await overrides.drain("local", TARGETS[1], True, "me")
+    assert overrides.changes.of("upstream")["local"].value == {"drained": [target.url for target in TARGETS]}
+    await overrides.drain("local", TARGETS[0], False, "me")
+    assert overrides.changes.of("upstream")["local"].value == {"drained": [TARGETS[1].url]}
+    await overrides.drain("local", TARGETS[1], False, "me")
+    await overrides.set_arms("split", {"fast": 1, "quality": 3}, "me")
+    await overrides.close_model("fast", False, "", "me")
+    await overrides.close_model("fast", False, "", "me")
+    assert [(row.kind, row.name, row.value) for row in overrides.changes.rows] == [
+        ("experiment", "split", {"arms": {"fast": 1, "quality": 3}})
+    ]
+    await overrides.set_arms("split", None, "me")
+    assert overrides.changes == Changes()
+    assert told[-1] == Changes()
+    audited = await overrides.audited(100)
+    assert [row["action"] for row in audited] == [
+        "experiments.reset",
+        *["models.open"] * 2,
+        "experiments.split",
+        *["replicas.return"] * 2,
+        *["replicas.drain"] * 3,
+        "models.close",
+    ]
+    first = audited[-1]
+    assert (first["actor"], first["target"], first["detail"]) == ("me", "fast", {"reason": "tests"})
+    assert audited[4]["detail"] == {"address": "127.0.0.1:10"}
+    assert len(await overrides.audited(2)) == 2
+
+
+async def test_changes_at_the_same_time_are_all_kept(overrides: Overrides) -> None:
+    targets = [resolve(f"http://127.0.0.1:{port}/v1") for port in range(20, 28)]
+    await asyncio.gather(*(overrides.drain("local", target, True, "me") for target in targets))
+    assert set(overrides.changes.of("upstream")["local"].value["drained"]) == {target.url for target in targets}
+
+
+async def test_a_new_process_finds_them_and_others_follow(
+    database: Database, tmp_path: Path, overrides: Overrides
+) -> None:
+    seen, reloads = asyncio.Event(), asyncio.Event()
+    other = Overrides(Database("sqlite:///t.db", tmp_path), Lines().log, seen.set, reloads.set, every=0.01)
+    await other.start()
+    assert (other.up, other.changes) == (True, Changes())
+    try:
+        async with asyncio.timeout(15):
+            await overrides.close_model("fast", True, "", "me")
+            await seen.wait()
+            assert other.changes == overrides.changes
+            own = asyncio.Event()
+            overrides._reload = own.set
+            await overrides.ask_reload("me", {"result": "ok"})
+            await reloads.wait()
+            await overrides.refresh()
+            assert not own.is_set()
+    finally:
+        await other.close()
+        await other.database.close()
+    assert (await stored(runtime_in(tmp_path))) == overrides.changes
+
+
+def runtime_in(folder: Path) -> Runtime:
+    settings = replace(RUNTIME.gateway, database_url="sqlite:///t.db")
+    return replace(RUNTIME, file=folder / "routing.yaml", gateway=settings)
+
+
+async def test_a_command_makes_no_database(tmp_path: Path) -> None:
+    assert await stored(runtime_in(tmp_path)) == Changes()
+    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
+
+
+async def test_while_the_database_is_down_the_known_ones_stay(tmp_path: Path) -> None:
+    lines = Lines()
+    folder = tmp_path / "later"
+    overrides = Overrides(Database("sqlite:///later/t.db", tmp_path), lines.log, every=0.01)
+    await overrides.start()
+    assert not overrides.up
+    with pytest.raises(DatabaseDown):
+        await overrides.close_model("fast", True, "", "me")
+    await asyncio.to_thread(folder.mkdir)
+    try:
+        await until(lambda: overrides.up)
+        await overrides.close_model("fast", True, "", "me")
+        async with overrides.database.write() as connection:
+            await connection.execute(text("ALTER TABLE settings RENAME TO gone"))
+        await until(lambda: not overrides.up)
+        assert overrides.changes.why_never(FAST) is not None
+    finally:
+        await overrides.close()
+        await overrides.database.close()
+    told = [line for line in lines.lines if "run time" in line]
+    assert [("cannot be read" in line, '"known":0' in line, '"known":1' in line) for line in told] == [
+        (True, True, False),
+        (False, True, False),
+        (False, False, False),
+        (True, False, True),
+    ]
+
+
+async def until(true: Any) -> None:
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 - another task's state
+            await asyncio.sleep(0.01)
+
+
+async def test_tables_without_their_settings(database: Database, overrides: Overrides) -> None:
+    async with database.write() as connection:
+        await connection.execute(text("DELETE FROM settings"))
+    with pytest.raises(DatabaseDown, match="lacks the version"):
+        await overrides.refresh()
+
+
+async def test_no_database_no_changes() -> None:
+    none = NoOverrides()
+    await none.start()
+    await none.close()
+    assert (none.changes, none.up) == (Changes(), False)
+    for refused in (
+        none.close_model("m", True, "", "x"),
+        none.drain("u", TARGETS[0], True, "x"),
+        none.set_arms("e", None, "x"),
+        none.ask_reload("x", {}),
+        none.audited(1),
+    ):
+        with pytest.raises(DatabaseDown):
+            await refused
