@@ -234,6 +234,39 @@ def keys_rotate(
     raise typer.Exit(run(config, name, overlap, as_json))
 
 
+checkpoint = typer.Typer(name="checkpoint", help="Look into a checkpoint, and repair it.", no_args_is_help=True)
+app.add_typer(checkpoint)
+
+
+@checkpoint.command("inspect")
+def checkpoint_inspect(
+    path: Annotated[Path, typer.Argument(help="The checkpoint's folder.")],
+    against: Annotated[Path | None, typer.Option(help="Also tell what differs from this checkpoint.")] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Wanted context in tokens; default: the model's own.", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Will it serve, with which speculator, on which GPUs, and what is missing."""
+    from gateway.cli.checkpoint import inspect as run
+
+    raise typer.Exit(run(path, against, context, as_json))
+
+
+@checkpoint.command("graft")
+def checkpoint_graft(
+    finetune: Annotated[Path, typer.Argument(help="The fine-tune that lost its MTP layers; it stays as it is.")],
+    base: Annotated[Path, typer.Option(help="The checkpoint it was made from.")],
+    out: Annotated[Path, typer.Option(help="The new folder.")],
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the fine-tune's files instead of linking them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Put a base's MTP layers into its fine-tune."""
+    from gateway.cli.checkpoint import graft as run
+
+    raise typer.Exit(run(finetune, base, out, copy, as_json))
+
+
 def main() -> None:
     """The entry point."""
     app()
