@@ -38,6 +38,21 @@ async def test_close_and_open_a_model(here: World, tab: Tab) -> None:
     await expect(page.locator("#audit tbody tr").first).to_contain_text("operations page")
 
 
+async def test_a_route_that_nothing_serves_is_trouble(here: World, tab: Tab) -> None:
+    for name in ("spare", "fast"):
+        body = {"closed": True, "reason": "maintenance"}
+        closed = await here.gateway.fetch(f"/admin/models/{name}", body, headers=ADMIN)
+        assert closed.status == 200
+    page = await tab.enter()
+    await expect(page.locator("#state")).to_contain_text("Trouble")
+    await expect(page.locator("#state")).to_contain_text("Not ready.")
+    await expect(page.locator("#problems")).to_contain_text(
+        "Route cheap cannot be served: spare: closed by its operator"
+    )
+    await page.locator("#problems").get_by_role("link", name="Route cheap").click()
+    await expect(page.get_by_role("region", name="Models")).to_be_focused()
+
+
 async def test_a_change_that_is_not_confirmed_is_none(here: World, tab: Tab) -> None:
     page = await tab.enter()
     await page.locator("#models tr", has_text="spare").get_by_role("button", name="Close").click()

@@ -16,6 +16,8 @@ from playwright.async_api import Browser, expect
 from gateway.errors import ERRORS
 from tests.browser.conftest import Tab
 from tests.browser.world import World
+from tests.fakes import Upstream
+from tests.harness import Gateway, config_for
 
 PAGE = Path("gateway/ops/page")
 MOST_BYTES = 300_000
@@ -44,6 +46,8 @@ async def test_the_first_view_tells_what_goes_on(here: World, tab: Tab) -> None:
         await expect(page.locator("#live")).to_contain_text("Live")
         await _flow(tab)
         await _fleet(tab)
+        causes = page.locator("#causes tr", has_text="spare at backup")
+        await expect(causes).to_contain_text(re.compile(r"server error.*went on to fast"))
         await expect(page.locator("#limits tr", has_text="requests").filter(has_text="ci")).to_contain_text("of 30")
         await expect(page.locator("#experiments tr", has_text="quality")).to_contain_text("70 %")
 
@@ -105,7 +109,10 @@ async def test_figures_of_a_gateway_that_is_gone_are_marked_and_come_back(here: 
     page = await tab.enter()
     await expect(page.locator("#live")).to_contain_text("Live")
     await here.calls(10)
-    await here.restart()
+    await here.end()
+    await expect(page.locator("#live")).to_contain_text("Trying again")
+    await expect(page.locator("body")).to_have_class("stale")
+    await here.begin()
     await expect(page.locator("#facts")).to_contain_text(re.compile(r"Up for\s*\d+ s"), timeout=30_000)
     await expect(page.locator("body")).not_to_have_class("stale")
     tab.complaints = [text for text in tab.complaints if "ERR_" not in text]
@@ -130,6 +137,18 @@ async def test_login_and_logout(here: World, tab: Tab) -> None:
     await page.reload()
     await expect(page.get_by_label("Admin key")).to_be_visible()
     tab.complaints = [text for text in tab.complaints if "status of 401" not in text]
+
+
+@pytest.mark.browser
+async def test_without_an_admin_key_this_machine_needs_no_login(upstream: Upstream, browser: Browser) -> None:
+    async with Gateway(config_for(upstream)) as gateway:
+        tab = Tab(await browser.new_page(), gateway.url)
+        await tab.page.goto(f"{tab.origin}/ops")
+        await expect(tab.page.locator("#state")).to_contain_text("No requests just now")
+        await expect(tab.page.locator("#flow-none")).to_be_visible()
+        await expect(tab.page.get_by_role("button", name="Log out")).to_be_hidden()
+        await tab.page.close()
+    assert (tab.complaints, tab.foreign) == ([], [])
 
 
 @pytest.mark.browser

@@ -121,9 +121,12 @@ class World:
         self._configuration = configuration
         self._numbers = count()
 
-    async def restart(self) -> None:
-        """End the gateway, and begin a new one at the same port, which knows nothing of it."""
+    async def end(self) -> None:
+        """End the gateway."""
         await self.gateway.__aexit__(None, None, None)
+
+    async def begin(self) -> None:
+        """A new gateway at the same port, which knows nothing of the old one."""
         fresh = Gateway(self._configuration)
         fresh.port = self.gateway.port
         self.gateway = await fresh.__aenter__()

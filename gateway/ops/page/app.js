@@ -6,13 +6,13 @@ import { Actions, toast } from "./actions.js";
 import { ApiError, JSON_TYPE, call } from "./api.js";
 import { Charts } from "./charts.js";
 import { showChanges, showOverrides } from "./changes.js";
-import { at, h, mark, show } from "./dom.js";
+import { announce, at, h, mark, show } from "./dom.js";
 import { Feed } from "./feed.js";
 import { showModels, showUpstreams } from "./fleet.js";
 import { Flow } from "./flow.js";
 import { long } from "./format.js";
 import { History, MINUTES } from "./history.js";
-import { Errors, showExperiments, showFigures, showLimits, showStrip } from "./now.js";
+import { Errors, showCauses, showExperiments, showFigures, showLimits, showStrip } from "./now.js";
 import { Story } from "./story.js";
 import { TryIt } from "./tryit.js";
 
@@ -62,7 +62,9 @@ class Page {
         const first = Number(this.history.points[0]?.at ?? state.at);
         at("span").textContent = `Last ${Math.min(MINUTES, Math.max(2, Math.ceil((state.at - first) / 60)))} minutes`;
         this.charts.update(this.history.points);
-        this.flow.update(this.history.recent(state), state);
+        const recent = this.history.recent(state);
+        this.flow.update(recent, state);
+        showCauses(recent);
         showUpstreams(state);
         showModels(state);
         showLimits(state);
@@ -88,6 +90,7 @@ class Page {
         document.body.classList.toggle("stale", stale);
         const ago = old < 3 ? "just now" : `${long(old)} ago`;
         const why = this.trouble ? ` ${this.trouble} Trying again …` : "";
+        if (stale) announce("The figures are old: the gateway does not answer.");
         show(at("live"), stale ? mark("warn", `Figures of ${ago}.${why}`) : mark("good", `Live, ${ago}`));
     }
 

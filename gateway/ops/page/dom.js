@@ -114,6 +114,14 @@ function morph(from, to) {
 }
 
 /**
+ * Have a screen reader say something; figures that change all the time are not said.
+ * @param {string} text
+ */
+export function announce(text) {
+    if (at("announcer").textContent !== text) at("announcer").textContent = text;
+}
+
+/**
  * A table whose cells carry their column's name, so that a narrow screen can show each row as a list.
  * @param {string} caption for screen readers
  * @param {(string | {name: string, number?: boolean})[]} columns

@@ -136,6 +136,9 @@ function node(place, total, x, size, narrow) {
     );
 }
 
+/** @param {number | null} span seconds */
+export const when = (span) => (span === null ? "since the gateway’s start" : `in the last ${long(Math.max(60, Math.round(span / 60) * 60))}`);
+
 /** The panel. */
 export class Flow {
     constructor() {
@@ -153,13 +156,13 @@ export class Flow {
     }
 
     /**
-     * @param {{rows: any[], span: number | null}} recent
+     * @param {{rows: Record<string, any[]>, span: number | null}} recent
      * @param {any} state
      */
     update({ rows, span }, { models }) {
         this.models = new Set(models.map((/** @type {any} */ model) => model.name));
-        this.rows = rows;
-        at("flow-span").textContent = span === null ? "since the gateway’s start" : `in the last ${long(Math.max(60, Math.round(span / 60) * 60))}`;
+        this.rows = rows.requests;
+        at("flow-span").textContent = when(span);
         this.draw();
     }
 

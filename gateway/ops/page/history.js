@@ -11,7 +11,9 @@ const KEEP = MINUTES * 60;
 const RATE_SPAN = 10;
 const QUANTILE_SPAN = 30;
 const TRAFFIC_STEP = 30;
-const STORE = "turnout-history-2";
+const STORE = "turnout-history-3";
+/** The counters that are shown by their labels. */
+const COUNTED = ["requests", "attempts", "fallbacks", "rejections"];
 
 /**
  * @typedef {{bounds: number[], counts: number[]}} Histogram counts: up to each bound, and all
@@ -78,7 +80,7 @@ export class History {
         this.points = [];
         /** @type {Sample[]} */
         this.samples = [];
-        /** @type {{at: number, epoch: number, rows: any[]}[]} */
+        /** @type {{at: number, epoch: number, rows: Record<string, any[]>}[]} */
         this.traffic = [];
         this.epoch = 0;
         this.restore();
@@ -146,25 +148,22 @@ export class History {
     keepTraffic(state, epoch) {
         const last = this.traffic.at(-1);
         if (!last || last.epoch !== epoch || state.at - last.at >= TRAFFIC_STEP) {
-            this.traffic.push({ at: state.at, epoch, rows: state.counters.requests });
+            this.traffic.push({ at: state.at, epoch, rows: counted(state) });
         }
         this.traffic = this.traffic.filter((one) => one.epoch === epoch && one.at >= state.at - KEEP);
     }
 
     /**
-     * The requests by route, model, upstream and outcome of the last minutes; since the start where nothing was yet.
+     * What counters counted in the last minutes; since the start where nothing was yet.
      * @param {any} state
-     * @returns {{rows: any[], span: number | null}} span: seconds; null: since the gateway's start
+     * @returns {{span: number | null, rows: Record<string, any[]>}} span: seconds; null: since the gateway's start
      */
     recent(state) {
         const base = this.traffic[0];
-        const rows = state.counters.requests;
-        if (!base || state.at - base.at < TRAFFIC_STEP) return { rows, span: null };
-        const key = (/** @type {any} */ row) => [row.route, row.model, row.upstream, row.outcome].join("\n");
-        const then = new Map(base.rows.map((row) => [key(row), row.count]));
-        const changed = rows.map((/** @type {any} */ row) => ({ ...row, count: row.count - (then.get(key(row)) ?? 0) }));
-        const moved = changed.filter((/** @type {any} */ row) => row.count > 0);
-        return moved.length ? { rows: moved, span: state.at - base.at } : { rows, span: null };
+        const now = counted(state);
+        if (!base || state.at - base.at < TRAFFIC_STEP) return { rows: now, span: null };
+        const rows = Object.fromEntries(COUNTED.map((name) => [name, gained(base.rows[name], now[name])]));
+        return rows.requests.length ? { rows, span: state.at - base.at } : { rows: now, span: null };
     }
 
     save() {
@@ -189,6 +188,20 @@ export class History {
             // as above
         }
     }
+}
+
+/** @param {any} state @returns {Record<string, any[]>} */
+const counted = (state) => Object.fromEntries(COUNTED.map((name) => [name, state.counters[name]]));
+
+/**
+ * The rows of a counter that have grown, and by how much.
+ * @param {any[]} before
+ * @param {any[]} now
+ */
+function gained(before, now) {
+    const key = (/** @type {any} */ { count, ...labels }) => JSON.stringify(labels);
+    const then = new Map(before.map((row) => [key(row), row.count]));
+    return now.map((row) => ({ ...row, count: row.count - (then.get(key(row)) ?? 0) })).filter((row) => row.count > 0);
 }
 
 /**

@@ -3,7 +3,8 @@
  */
 
 import { get } from "./api.js";
-import { at, h, mark, meter, show, table } from "./dom.js";
+import { announce, at, h, mark, meter, show, table } from "./dom.js";
+import { when } from "./flow.js";
 import * as f from "./format.js";
 import { problems, sentence } from "./verdict.js";
 
@@ -20,6 +21,7 @@ export function showStrip(state, point) {
     const { tone, text } = sentence(state, point, found);
     at("state").className = `state ${tone}`;
     show(at("state"), h("span", { class: "shape", "aria-hidden": "true" }, SHAPE[tone]), h("span", { class: "word" }, WORD[tone]), h("span", { class: "sentence" }, text));
+    announce([WORD[tone], ...found.filter((one) => one.tone !== "off").map((one) => one.target ?? one.text)].join(", "));
     document.title = `${SHAPE[tone]} ${text} · Turnout`;
     const items = found.slice(0, SHOWN).map((one) => h("li", {}, mark(one.tone, one.target ? h("a", { href: `#${one.target}`, "data-jump": one.target }, one.text) : one.text)));
     const more = found.length - SHOWN;
@@ -57,8 +59,8 @@ export function showFigures({ today, month }, point) {
         ["Tokens a second", f.rate(point.tokens)],
         ["Cost an hour", f.usd(point.cost)],
     ];
-    const sums = (/** @type {any} */ of) => (of ? [f.usd(of.usd), `${f.count(of.calls)} calls, ${f.count(of.prompt_tokens)} tokens in, ${f.count(of.completion_tokens)} out`] : ["–", "not known while the database is down"]);
-    const figure = ([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, more ? h("small", {}, more) : null));
+    const sums = (/** @type {any} */ of) => (of ? [f.usd(of.usd), `${f.count(of.calls)} calls`, `${f.count(of.prompt_tokens)} tokens in, ${f.count(of.completion_tokens)} out`] : ["–", "not known while the database is down"]);
+    const figure = ([name, value, ...more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, more.map((text) => h("small", {}, text))));
     show(at("figures"), [...live, ["Today", ...sums(today)], ["This month", ...sums(month)]].map(figure));
 }
 
@@ -93,12 +95,35 @@ export function showExperiments({ experiments }) {
         return h(
             "section",
             { "data-key": one.name },
-            h("h3", {}, one.name, " ", h("span", { class: "quiet" }, `on ${one.route}${one.rules.length ? `, rules ${one.rules.join(", ")}` : ""}, by ${one.unit}`), one.overridden ? [" ", mark("warn", "changed here", "Other weights than the file's are in force")] : null,
+            h("h3", { class: "row" }, one.name, " ", h("span", { class: "quiet" }, `on ${one.route}${one.rules.length ? `, rules ${one.rules.join(", ")}` : ""}, by ${one.unit}`), one.overridden ? [" ", mark("warn", "changed here", "Other weights than the file's are in force")] : null,
                 h("button", { class: "small side", "data-act": "split", "data-name": one.name }, "Change split")),
             table(`Arms of ${one.name}`, ["Arm", "Weight", { name: "Exposures", number: true }, { name: "Share seen", number: true }], rows),
         );
     };
     show(at("experiments"), experiments.length ? experiments.map(block) : h("p", { class: "none" }, "None is configured."));
+}
+
+/**
+ * What went wrong by cause: attempts at upstreams, and what limits refused.
+ * @param {{rows: Record<string, any[]>, span: number | null}} recent
+ */
+export function showCauses({ rows, span }) {
+    at("causes-span").textContent = when(span);
+    const all = new Map();
+    for (const { model, count } of rows.attempts) all.set(model, (all.get(model) ?? 0) + count);
+    const most = (/** @type {any[]} */ of) => [...of].sort((a, b) => b.count - a.count).slice(0, 10);
+    const lines = [
+        ...most(rows.attempts.filter(({ result }) => result !== "ok")).map(({ model, upstream, result, count }) => {
+            const moved = rows.fallbacks.filter((row) => row.from === model && row.cause === result);
+            const next = moved.map((row) => row.to).filter((name, i, names) => names.indexOf(name) === i).join(", ");
+            return [f.words(result), `${model} at ${upstream}`, count, `${f.percent(count / all.get(model))} of its attempts`, next ? `went on to ${next}` : "–"];
+        }),
+        ...most(rows.rejections).map(({ limit, count }) => ["over a limit", `${limit.slice(limit.indexOf("_") + 1)} of a ${limit.split("_")[0]}`, count, "–", "refused"]),
+    ];
+    const whole = () => table("What went wrong, by cause", ["Cause", "Where", { name: "Times", number: true }, "Share", "Then"], lines.map(([cause, where, count, share, then]) => ({
+        key: `${cause} ${where}`, cells: [h("b", {}, cause), where, f.count(count), share, then],
+    })));
+    show(at("causes"), lines.length ? whole() : h("p", { class: "none" }, "Nothing."));
 }
 
 /** The last failed calls; asked for when the number of failures changes, and not more often than every two seconds. */

@@ -52,7 +52,7 @@ function told(call) {
         ["Rule", call.rule || "–"],
         ["Task", call.task || "–"],
         ["Experiment", call.experiment ? `${call.experiment}, arm ${call.arm}${chance}` : "–"],
-        ["Tokens", `${tokens.join(", ")}${call.reported === false ? " (estimated)" : ""}`],
+        ["Tokens", call.prompt_tokens || call.completion_tokens ? `${tokens.join(", ")}${call.reported ? "" : " (estimated)"}` : "none"],
         ["Cost", f.usd(call.usd)],
         ["Gateway’s own time", f.seconds((call.own_ms ?? NaN) / 1000)],
         ...(call.drafts ? [["Speculation", `${f.count(call.accepted)} draft tokens accepted in ${f.count(call.drafts)} steps`]] : []),

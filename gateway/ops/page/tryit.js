@@ -3,7 +3,7 @@
  */
 
 import { JSON_TYPE, call, events, send } from "./api.js";
-import { at, h, mark, show, table } from "./dom.js";
+import { announce, at, h, mark, show, table } from "./dom.js";
 import * as f from "./format.js";
 
 /** The request that the form describes. */
@@ -89,7 +89,7 @@ export class TryIt {
 
     async send() {
         const abort = (this.abort = new AbortController());
-        const figures = h("p", { class: "lead", role: "status" }, "Sent, waiting for the first token …");
+        const figures = h("p", { class: "lead" }, "Sent, waiting for the first token …");
         const answer = h("pre", { class: "answer", tabindex: "0", "aria-label": "Answer" });
         const head = h("div", {});
         at("try-result").replaceChildren(h("h3", {}, "Answer"), figures, answer, head);
@@ -113,6 +113,7 @@ export class TryIt {
                 answer.append(text);
                 if (seen.first !== null) figures.textContent = `First token after ${f.seconds(seen.first)}, running for ${f.seconds(since())} …`;
             }
+            announce(seen.error || this.summary(seen, since()));
             figures.replaceChildren(seen.error ? mark("bad", seen.error) : mark("good", this.summary(seen, since())));
         } catch (error) {
             const stopped = abort.signal.aborted;
