@@ -67,6 +67,26 @@ def ledger_variables(folder: Path, environ: Mapping[str, str] | None = None) -> 
     return LedgerVariables((folder / state).absolute() if state else None, share, days)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineVariables:
+    """What the environment says about engines that Turnout runs; `routing.yaml` has no keys for it."""
+
+    speculation_optional: bool
+    """TURNOUT_SPECULATION: `required` (the default) or `optional`."""
+    cache_folder: Path
+    """For what can be made anew: `.turnout` in TURNOUT_STATE_DIR, else beside the configuration."""
+
+
+def engine_variables(folder: Path, environ: Mapping[str, str] | None = None) -> EngineVariables:
+    """Read from the process's variables (or `environ`) and the folder's `.env`. Raises ConfigError."""
+    values = environment(folder, environ)
+    wanted = values.get("TURNOUT_SPECULATION") or "required"
+    if wanted not in ("required", "optional"):
+        raise ConfigError([Problem("TURNOUT_SPECULATION", None, "", f"must be required or optional, not '{wanted}'")])
+    state = folder / values.get("TURNOUT_STATE_DIR", "")
+    return EngineVariables(wanted == "optional", state.absolute() / ".turnout")
+
+
 def _number(values: Mapping[str, str], name: str, default: float, most: float) -> float:
     text = values.get(name) or str(default)
     try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gateway.config.env import environment
+from gateway.config import ConfigError
+from gateway.config.env import engine_variables, environment
 from gateway.config.runtime import Runtime, Upstream
 from serving.engine.build import installed
 from serving.engine.command import Launch, launches
 from serving.engine.errors import EngineFailed
+from serving.engine.examine import examined
 from serving.engine.preflight import checkpoint_problem
 from serving.engine.ready import Progress
 from serving.engine.supervise import START_TIMEOUT, Engines, to_stderr, unseen
@@ -29,7 +31,7 @@ async def run_engines(
     is left running then, nor after a cancellation.
     """
     upstreams = runtime.upstreams.values() if names is None else [runtime.upstreams[name] for name in names]
-    planned = [launch for upstream in upstreams for launch in plan(runtime, upstream)]
+    planned = [launch for upstream in upstreams for launch in plan(runtime, upstream, say)]
     engines = Engines(planned, surroundings(runtime), on_progress, say, start_timeout)
     await engines.start()
     try:
@@ -40,13 +42,21 @@ async def run_engines(
     return engines
 
 
-def plan(runtime: Runtime, upstream: Upstream) -> tuple[Launch, ...]:
-    """What to start for one upstream: nothing for one that somebody else runs. EngineFailed where it cannot start."""
+def plan(runtime: Runtime, upstream: Upstream, say: Callable[[str], None] = to_stderr) -> tuple[Launch, ...]:
+    """What to start for one upstream: nothing for one that somebody else runs. EngineFailed where it cannot start.
+
+    `say` is told what its checkpoint lacks, and where it is not started as the file has it.
+    """
     if upstream.engine is None or upstream.off:
         return ()
     if problem := checkpoint_problem(upstream.engine.checkpoint):
         raise EngineFailed(upstream.name, problem)
-    return launches(upstream, model_ids(runtime, upstream), installed(upstream.name))
+    build = installed(upstream.name)
+    try:
+        variables = engine_variables(runtime.file.parent)
+    except ConfigError as error:
+        raise EngineFailed(upstream.name, str(error)) from None
+    return launches(examined(upstream, variables, say), model_ids(runtime, upstream), build)
 
 
 def model_ids(runtime: Runtime, upstream: Upstream) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config import load
-from serving.engine import EngineFailed, run_engines
+from serving.engine import EngineFailed, Engines, run_engines, surroundings
+from serving.engine.command import launches
 from serving.engine.http import ask
 from tests.unit.serving.engine.fakes import Log, ends, free_port
 
@@ -103,11 +104,23 @@ async def test_ready_generating_and_gone_after_sigterm(tmp_path: Path) -> None:
     assert not [line for line in lines if "still running" in line]
 
 
-async def test_C49_mtp_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
+async def test_C49_mtp_weights_that_are_not_there_end_the_start_before_vllm(tmp_path: Path) -> None:
     log = Log()
     broken = without(DEMO, tmp_path / "broken", lambda tensor: "mtp" in tensor)
-    with pytest.raises(EngineFailed) as failed:
+    with pytest.raises(EngineFailed, match=r"config\.json declares 1 MTP layer.* holds no tensor of them"):
         await run_engines(load(config(tmp_path, broken, free_port())), say=log)
+    assert not [line for line in log.lines if "pid=" in line]
+
+
+async def test_C49_what_vllm_says_of_them_is_understood(tmp_path: Path) -> None:
+    log = Log()
+    broken = without(DEMO, tmp_path / "broken", lambda tensor: "mtp" in tensor)
+    runtime = load(config(tmp_path, broken, free_port()))
+    engines = Engines(launches(runtime.upstreams["local"], ["demo-ft"], "cpu"), surroundings(runtime), say=log)
+    await engines.start()
+    with pytest.raises(EngineFailed) as failed:
+        await engines.ready()
+    await engines.stop()
     assert str(failed.value) == (
         "engine local: the checkpoint lacks MTP weights (vLLM names only the norms): fine-tuning or quantising left "
         "them out; put them back from the base checkpoint, or remove engine.speculative"

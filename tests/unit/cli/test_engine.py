@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.engine import engine
+from tests.unit.serving.checkpoint.tiny import dense
 from tests.unit.serving.engine.fakes import PROGRAM, ends, free_port, number_after
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,10 +36,8 @@ main({{"port": int(flag("--port")), **{script!r}}})
 
 
 def config(folder: Path, replicas: int = 1) -> Path:
-    """A configuration with one engine, whose checkpoint looks complete."""
-    (folder / "ft").mkdir()
-    (folder / "ft" / "config.json").write_text("{}")
-    (folder / "ft" / "model.safetensors").write_bytes(b"\0" * 64)
+    """A configuration with one engine, whose checkpoint is complete."""
+    dense().build(folder / "ft")
     file = folder / "routing.yaml"
     file.write_text(CONFIG.format(port=free_port(), replicas=replicas))
     return file

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from gateway.config import ConfigError
-from gateway.config.env import LedgerVariables, environment, ledger_variables, parse_dotenv, proxy_for
+from gateway.config.env import (
+    EngineVariables,
+    LedgerVariables,
+    engine_variables,
+    environment,
+    ledger_variables,
+    parse_dotenv,
+    proxy_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +133,11 @@ def test_the_ledgers_variables(tmp_path: Path) -> None:
 def test_wrong_variables_of_the_ledger(name: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{name}: must be a number from 0"):
         ledger_variables(tmp_path, {name: value})
+
+
+def test_what_the_environment_says_about_engines(tmp_path):
+    assert engine_variables(tmp_path, {}) == EngineVariables(False, tmp_path / ".turnout")
+    given = {"TURNOUT_SPECULATION": "optional", "TURNOUT_STATE_DIR": "state"}
+    assert engine_variables(tmp_path, given) == EngineVariables(True, tmp_path / "state" / ".turnout")
+    with pytest.raises(ConfigError, match=r"TURNOUT_SPECULATION.*must be required or optional, not 'maybe'"):
+        engine_variables(tmp_path, {"TURNOUT_SPECULATION": "maybe"})

@@ -1,0 +1,130 @@
+"""What an engine start does with each kind of checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.env import EngineVariables
+from gateway.config.runtime import Engine, Upstream
+from serving.engine import EngineFailed
+from serving.engine.examine import asks_for_mtp, examined
+from tests.unit.serving.checkpoint.tiny import Tiny, deepseek_v3, dense, kimi_k2, kimi_k25, mimo
+
+MTP: Mapping[str, Any] = {"method": "mtp", "num_speculative_tokens": 1}
+
+
+def start(
+    path: Path, speculative: Mapping[str, Any] | None = MTP, optional: bool = False, **args: Any
+) -> tuple[Engine, list[str]]:
+    """The engine as it would be started, and what was said."""
+    upstream = Upstream("local", (), engine=Engine(path, 8100, speculative=speculative, args=args))
+    said: list[str] = []
+    found = examined(upstream, EngineVariables(optional, path.parent / "cache"), said.append).engine
+    assert found is not None
+    return found, said
+
+
+def lost(make: Callable[[], Tiny], lost: Callable[[str], bool]) -> Tiny:
+    tiny = make()
+    tiny.drop(lost)
+    return tiny
+
+
+def test_a_healthy_one_starts_as_it_is(tmp_path: Path) -> None:
+    path = deepseek_v3().build(tmp_path / "ft")
+    engine, said = start(path)
+    assert (engine.checkpoint, engine.speculative, said) == (path, MTP, [])
+
+
+BROKEN = [
+    lost(deepseek_v3, lambda name: name.startswith("model.layers.2.")),
+    lost(mimo, lambda name: "mtp_layers" in name and name.endswith("_proj.weight")),
+    lost(kimi_k2, lambda name: name.startswith("model.layers.2.")),
+    kimi_k25(),
+    dense(),
+]
+
+
+@pytest.mark.parametrize("tiny", BROKEN, ids=["all gone", "linears only", "kimi_k2", "kimi_k25", "none at all"])
+def test_C49_a_speculator_that_cannot_work_is_refused_or_left_out(tiny: Tiny, tmp_path: Path) -> None:
+    path = tiny.build(tmp_path / "ft")
+    with pytest.raises(EngineFailed, match=r"speculative method mtp cannot work: .* set TURNOUT_SPECULATION=optional"):
+        start(path)
+    engine, said = start(path, optional=True)
+    assert (engine.checkpoint, engine.speculative) == (path, None)
+    assert said[-1].startswith("turnout: engine local: WARNING: serving WITHOUT speculation")
+    engine, said = start(path, speculative=None)
+    assert engine.speculative is None
+    assert not any("WITHOUT" in line for line in said)
+
+
+def test_other_speculators_go_through_unread(tmp_path: Path) -> None:
+    path = dense().build(tmp_path / "ft")
+    for speculative in (
+        {"method": "ngram", "num_speculative_tokens": 3},
+        {"method": "eagle3", "model": "gone"},
+        {"method": "mtp", "model": "another-checkpoint"},
+        {"model": "draft"},
+    ):
+        assert start(path, speculative)[0].speculative == speculative
+        assert not asks_for_mtp(speculative)
+    assert asks_for_mtp({"method": "deepseek_mtp"})
+
+
+def test_kimi_k2_is_served_as_a_view(tmp_path: Path) -> None:
+    path = kimi_k2().build(tmp_path / "kimi-ft")
+    engine, said = start(path)
+    assert engine.checkpoint == tmp_path / "cache" / "views" / "local" / "kimi-ft"
+    assert json.loads((engine.checkpoint / "config.json").read_text())["model_type"] == "deepseek_v3"
+    assert said == [
+        "turnout: engine local: vLLM has no mtp for model_type kimi_k2; "
+        f"serving the view {engine.checkpoint} (deepseek_v3)"
+    ]
+    assert start(path, speculative=None)[0].checkpoint == path
+
+
+def test_what_will_not_serve_ends_the_start(tmp_path: Path) -> None:
+    path = dense().build(tmp_path / "ft")
+    weights = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(weights[:-1])
+    with pytest.raises(EngineFailed) as failed:
+        start(path, speculative=None)
+    assert str(failed.value).startswith(
+        f"engine local: the checkpoint will not serve: is cut off: {len(weights) - 1} of {len(weights)} bytes"
+    )
+    (path / "config.json").write_text("[]")
+    with pytest.raises(EngineFailed, match=r"will not serve: config\.json: is JSON, but not an object"):
+        start(path, speculative=None)
+
+
+def test_what_comes_from_elsewhere_may_be_missing(tmp_path: Path) -> None:
+    path = dense().build(tmp_path / "ft")
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(EngineFailed, match="there is no tokenizer"):
+        start(path, speculative=None)
+    assert start(path, None, tokenizer="elsewhere")[1] == []
+
+
+def test_doubts_are_said_and_it_starts(tmp_path: Path) -> None:
+    tiny = dense()
+    tiny.template = False
+    assert start(tiny.build(tmp_path / "ft"), None)[1] == [
+        "turnout: engine local: there is no chat template: vLLM refuses chat requests; "
+        "copy chat_template.jinja from the base checkpoint"
+    ]
+
+
+def test_what_cannot_be_judged_is_left_to_vllm(tmp_path: Path) -> None:
+    tiny = dense()
+    tiny.config |= {"model_type": "newborn", "architectures": ["NewbornForCausalLM"]}
+    assert start(tiny.build(tmp_path / "newborn"))[0].speculative == MTP
+    path = deepseek_v3().build(tmp_path / "bin")
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+    assert start(path)[0].speculative == MTP
+    (path / "config.json").rename(path / "params.json")
+    assert start(path)[1] == []
