@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 import uvloop
 
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.memory import MemoryStore
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import NANO, Demand, Purse, Rate, Settled, Slot, Store

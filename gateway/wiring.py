@@ -24,6 +24,7 @@ from gateway.auth.keyring import Keyring, is_admin
 from gateway.call import ENDPOINTS, Call, Caller, Exchange, Usage
 from gateway.clock import Tasks
 from gateway.config.crosscheck import BUILT_IN_TASKS
+from gateway.config.redis_url import Address
 from gateway.config.reload import Reloads
 from gateway.config.runtime import Limit, Model, Runtime
 from gateway.database import Database
@@ -33,7 +34,6 @@ from gateway.edge.pulse import Patience, Pulse
 from gateway.edge.render import request_id
 from gateway.experiments.assign import Splits
 from gateway.flow import Flow, Stages
-from gateway.limits.address import Address
 from gateway.limits.budgets import Budgets, Used
 from gateway.limits.demand import Sizes, most_completion
 from gateway.limits.guard import GuardedStore

@@ -12,6 +12,7 @@ from gateway.config.base_url import resolve
 from gateway.config.network import is_loopback
 from gateway.config.problems import Finding, KeyPath, nearest
 from gateway.config.reachable import unreachable
+from gateway.config.redis_url import Address
 from gateway.config.runtime import Target
 from gateway.config.schema import Config, Upstream
 
@@ -82,6 +83,11 @@ def _gateway(checks: Checks) -> Iterator[Finding]:
         value: str | None = getattr(gateway, key)
         if value and not value.startswith(schemes):
             yield Finding(("gateway", key), f"must start with {' or '.join(schemes)}")
+        elif value and key == "redis_url":
+            try:
+                Address.parse(value)
+            except ValueError as wrong:
+                yield Finding(("gateway", key), str(wrong))
     keys = checks.config.keys
     keys_wrong = any(path[:1] == ("keys",) for path in checks.pruned)
     only_created = not keys and "keys" in checks.config.model_fields_set  # whether there are any, a start finds out

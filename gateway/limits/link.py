@@ -15,7 +15,7 @@ from typing import Any, cast
 import hiredis
 
 from gateway import clock
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.store import StoreDown
 
 CONNECT = 0.25

@@ -17,7 +17,7 @@ from importlib.resources import files
 from hiredis import ReplyError
 
 from gateway import clock
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.backlog import Backlog
 from gateway.limits.link import ANSWER, Heard, Link, pack
 from gateway.limits.store import Demand, Rate, Settled, Slot, StoreDown, Taken

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Rate, Slot
 from tests.contract.limit_stores import PATIENT, connected

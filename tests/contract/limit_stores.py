@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from types import MappingProxyType
 
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.memory import MemoryStore
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Store, StoreDown

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Demand, Rate, Slot
 from tests.contract.limit_race import Race, race, with_a_slot

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gateway import clock
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.guard import GuardedStore, Pace
 from gateway.limits.memory import MemoryStore
 from gateway.limits.redis import RedisStore

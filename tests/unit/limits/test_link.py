@@ -13,7 +13,7 @@ import pytest
 from hiredis import ReplyError
 
 from gateway import clock
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.link import Link, pack
 from gateway.limits.store import StoreDown
 from tests.fakes import Authority, refusing_port, silent_port

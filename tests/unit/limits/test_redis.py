@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 from gateway.limits.redis import RedisStore
 from gateway.limits.store import Demand, Purse, Rate, Settled, Slot, StoreDown
 from tests.fakes.delay import Delay

@@ -82,4 +82,7 @@ def _tls(parts: SplitResult, options: dict[str, str]) -> ssl.SSLContext | None:
     authorities = options.pop("ssl_ca_certs", None)
     if options:
         raise ValueError(f"unknown option of a Redis URL: {', '.join(sorted(options))}")
-    return ssl.create_default_context(cafile=authorities) if parts.scheme == "rediss" else None
+    try:
+        return ssl.create_default_context(cafile=authorities) if parts.scheme == "rediss" else None
+    except OSError as error:
+        raise ValueError(f"ssl_ca_certs cannot be used: {error.strerror or error}") from None

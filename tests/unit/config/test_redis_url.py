@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.limits.address import Address
+from gateway.config.redis_url import Address
 
 
 @pytest.mark.parametrize(
