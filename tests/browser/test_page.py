@@ -197,6 +197,9 @@ async def test_the_keyboard_alone_is_enough(here: World, tab: Tab) -> None:
     await expect(page.locator("#chart-requests .legend")).to_contain_text("at ")
     close = page.locator("#models tr", has_text="fallback").get_by_role("button")
     await close.focus()
+    up_for = page.locator("#facts div", has_text="Up for")
+    await expect(up_for).not_to_have_text(await up_for.text_content() or "")
+    await expect(close).to_be_focused()
     assert await tab.values("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog")).to_be_visible()

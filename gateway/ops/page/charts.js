@@ -48,6 +48,12 @@ const PLANS = [
 /** @param {number} at seconds since 1970 */
 const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 
+/** Times along the axis, with seconds where they differ in them. @type {(...of: any[]) => string[]} */
+const clocks = (_, ticks, __, ___, step) => ticks.map((/** @type {number} */ at) => (step < 60 ? clock(at) : clock(at).slice(0, 5)));
+
+/** From 0 to a little more than the largest value. @type {(...of: any[]) => number[]} */
+const above = (_, __, most) => [0, (most || 1) * 1.1];
+
 /** @param {string} name of a CSS property */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -90,10 +96,10 @@ class Chart {
             height: 150,
             legend: { show: false },
             cursor: { y: false, drag: { x: false, y: false }, points: { show: !stacked }, sync: { key: "time" } },
-            scales: { x: { time: true, range: () => this.range() }, y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
+            scales: { x: { time: true, range: () => this.range() }, y: { range: above } },
             axes: [
-                { ...axis, grid: { show: false }, space: 70, size: 24, values: (_, ticks, __, ___, step) => ticks.map((t) => (step < 60 ? clock(t) : clock(t).slice(0, 5))) },
-                { ...axis, size: 56, space: 34, values: (_, ticks) => ticks.map(text) },
+                { ...axis, grid: { show: false }, space: 56, size: 24, values: clocks },
+                { ...axis, size: 56, space: 34, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(text) },
             ],
             series: [
                 {},

@@ -5,7 +5,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * @typedef {Node | string | number | null | undefined | false} Child
+ * @typedef {Node | string | number | null | undefined | false | any[]} Child arrays are laid flat
  * @typedef {Record<string, any>} Props attributes; `style`: an object of CSS properties, which `style-src 'self'` lets
  *   scripts set; null, undefined and false leave one out
  */
@@ -32,7 +32,7 @@ function fill(node, props, children) {
  * An HTML element.
  * @param {string} tag
  * @param {Props} [props]
- * @param {...(Child | Child[])} children
+ * @param {...Child} children
  * @returns {HTMLElement}
  */
 export function h(tag, props = {}, ...children) {
@@ -43,7 +43,7 @@ export function h(tag, props = {}, ...children) {
  * An SVG element.
  * @param {string} tag
  * @param {Props} [props]
- * @param {...(Child | Child[])} children
+ * @param {...Child} children
  */
 export function svg(tag, props = {}, ...children) {
     return fill(document.createElementNS(SVG, tag), props, children);
@@ -63,7 +63,7 @@ export function at(id) {
 /**
  * Make an element's children equal to these, keeping the nodes that fit: focus, hover and open details stay.
  * @param {Element} parent
- * @param {...(Child | Child[])} children
+ * @param {...Child} children
  */
 export function show(parent, ...children) {
     const wanted = document.createElement("div");
@@ -72,26 +72,40 @@ export function show(parent, ...children) {
 }
 
 /**
+ * Children with a key (`data-key`) keep their node wherever they move to.
  * @param {Element} from
  * @param {Element} to
  */
 function morphChildren(from, to) {
     const wanted = [...to.childNodes];
+    const keys = new Set(wanted.map(keyOf).filter(Boolean));
     wanted.forEach((node, index) => {
-        const old = from.childNodes[index];
+        const old = placed(from, node, index);
         if (!old) from.append(node);
-        else if (!alike(old, node)) from.replaceChild(node, old);
-        else morph(old, node);
+        else if (alike(old, node)) morph(old, node);
+        else if (keys.has(keyOf(old))) from.insertBefore(node, old);
+        else from.replaceChild(node, old);
     });
     while (from.childNodes.length > wanted.length) from.lastChild?.remove();
 }
 
+/** @param {any} node */
+const keyOf = (node) => node.dataset?.key;
+
+/** @param {any} a @param {any} b */
+const alike = (a, b) => a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+
 /**
- * @param {any} a
- * @param {any} b
+ * The child at an index, after the one with the node's key has been moved there if there is one.
+ * @param {Element} from
+ * @param {Node} node
+ * @param {number} index
  */
-function alike(a, b) {
-    return a.nodeName === b.nodeName && a.dataset?.key === b.dataset?.key;
+function placed(from, node, index) {
+    const there = from.childNodes[index];
+    if (!there || !keyOf(node) || alike(there, node)) return there;
+    const kept = [...from.childNodes].slice(index).find((one) => alike(one, node));
+    return kept ? from.insertBefore(kept, there) : there;
 }
 
 /**
@@ -125,7 +139,7 @@ export function announce(text) {
  * A table whose cells carry their column's name, so that a narrow screen can show each row as a list.
  * @param {string} caption for screen readers
  * @param {(string | {name: string, number?: boolean})[]} columns
- * @param {{key: string, cells: (Child | Child[])[], class?: string}[]} rows
+ * @param {{key: string, cells: Child[], class?: string}[]} rows
  */
 export function table(caption, columns, rows) {
     const heads = columns.map((column) => (typeof column === "string" ? { name: column, number: false } : column));

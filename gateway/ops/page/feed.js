@@ -78,7 +78,11 @@ export class Feed {
                 if (event !== "state") continue;
                 this.pause = FIRST_PAUSE;
                 this.onTrouble(null);
-                this.onState(JSON.parse(data));
+                try {
+                    this.onState(JSON.parse(data));
+                } catch (error) {
+                    reportError(error); // a fault of the page, not of the connection
+                }
             }
         } finally {
             clearTimeout(silence);

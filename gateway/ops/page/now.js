@@ -60,7 +60,7 @@ export function showFigures({ today, month }, point) {
         ["Cost an hour", f.usd(point.cost)],
     ];
     const sums = (/** @type {any} */ of) => (of ? [f.usd(of.usd), `${f.count(of.calls)} calls`, `${f.count(of.prompt_tokens)} tokens in, ${f.count(of.completion_tokens)} out`] : ["–", "not known while the database is down"]);
-    const figure = ([name, value, ...more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, more.map((text) => h("small", {}, text))));
+    const figure = (/** @type {string[]} */ [name, value, ...more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, more.map((text) => h("small", {}, text))));
     show(at("figures"), [...live, ["Today", ...sums(today)], ["This month", ...sums(month)]].map(figure));
 }
 
@@ -162,13 +162,10 @@ export class Errors {
 
 const ERROR_COLUMNS = ["Time", "Request", "Outcome", "Route", "Key", "Attempts", { name: "Took", number: true }];
 
-/**
- * @param {any} one
- * @param {number} i
- */
-function errorRow(one, i) {
+/** @param {any} one */
+function errorRow(one) {
     return {
-        key: `${one.request_id} ${i}`,
+        key: `${one.request_id} ${one.at}`,
         cells: [
             f.time(one.at),
             h("a", { href: `#request/${encodeURIComponent(one.request_id)}` }, h("code", {}, one.request_id)),

@@ -57,6 +57,8 @@ export class TryIt {
     constructor() {
         /** @type {AbortController | null} */
         this.abort = null;
+        /** The names that can be chosen from. */
+        this.known = "";
         at("try-plan").addEventListener("click", () => this.plan());
         at("try-form").addEventListener("submit", (/** @type {Event} */ event) => {
             event.preventDefault();
