@@ -158,6 +158,9 @@ class Exchange:
     async def write(self, data: bytes) -> None:
         await self._rig.step("write")
 
+    def pass_on(self, data: bytes) -> bool:
+        raise AssertionError("the rig's answers take no short cut")
+
     async def end(self, data: bytes = b"") -> None:
         await self._rig.step("end")
 

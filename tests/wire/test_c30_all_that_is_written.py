@@ -51,7 +51,11 @@ def config(upstream: Upstream, redis: RedisServer) -> dict[str, Any]:
 async def test_c30_nothing_that_a_run_leaves_behind_tells_a_secret() -> None:
     told: list[bytes] = []
     with RedisServer("--requirepass", REDIS) as redis:
-        async with Upstream(default=Sse(answer("fine"))) as upstream, Gateway(config(upstream, redis)) as gw, asyncio.timeout(LIMIT * 4):
+        async with (
+            Upstream(default=Sse(answer("fine"))) as upstream,
+            Gateway(config(upstream, redis)) as gw,
+            asyncio.timeout(LIMIT * 4),
+        ):
             upstream.script(Sse(answer("a", ANSWER)), times=2)
             upstream.script(Reply(f'{{"error":{{"message":"{UP} is wrong"}}}}'.encode(), 401), times=2)
             upstream.script(Reset(), times=4)

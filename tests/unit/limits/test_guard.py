@@ -19,6 +19,7 @@ from gateway.limits.store import Demand, Purse, Rate, Settled, Slot, StoreDown
 from tests.fakes import silent_port
 from tests.fakes.delay import Delay
 from tests.fakes.redis import RedisServer
+from tests.unit.limits.log import Log
 
 RETURN, SOON = 10.0, 30.0
 """Seconds within which Redis is used again (the requirement), and that end only tests that have failed."""
@@ -26,22 +27,6 @@ PERIOD = 1e6
 """So long that nothing refills."""
 QUICK = Pace(beat=0.1, alive=1.0, probe=0.1)
 RATE, SLOT, PURSE = Rate("rate", 10, 1), Slot("slot", 1), Purse("purse", 100, 40, 0, 1000)
-
-
-class Log:
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
-
-    def info(self, event: str, **words: Any) -> None:
-        self.lines.append((event, words))
-
-    warning = info
-
-    @property
-    def events(self) -> list[str]:
-        return [event.removeprefix("the limit store is ") for event, _ in self.lines]
 
 
 class Replica:

@@ -343,7 +343,12 @@ async def test_pieces_are_offered_while_a_read_waits(rig: Rig) -> None:
     taken: list[bytes] = []
     rig.feed(CHUNKED, b"1\r\na\r\n")
     answer = await rig.answer()
-    answer.offer(lambda data: taken.append(data) is None and data != b"d")
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return data != b"d"
+
+    answer.offer(take)
     rig.feed(b"1\r\nb\r\n")
     assert (await rig.read(), taken) == (b"ab", [])
     reading = asyncio.create_task(answer.read(clock.now() + SOON))
@@ -362,7 +367,12 @@ async def test_an_offer_ends_with_its_answer(rig: Rig) -> None:
     taken: list[bytes] = []
     rig.feed(CHUNKED)
     answer = await rig.answer()
-    answer.offer(lambda data: taken.append(data) is None)
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return True
+
+    answer.offer(take)
     rig.feed(b"0\r\n\r\n")
     assert await answer.read(clock.now()) == b""
     rig.connection.send(b"POST / HTTP/1.1\r\n\r\n", b"{}")

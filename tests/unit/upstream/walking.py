@@ -34,6 +34,9 @@ class Incoming:
         body, self._body = self._body, b""
         return body
 
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """Its body is there: nothing comes while a read waits."""
+
     def close(self, almost_over: bool = False) -> None:
         self.closed.append(almost_over)
 
