@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
@@ -19,6 +20,7 @@ What = Literal["concurrency", "requests", "tokens", "budget"]
 
 DAY = 86_400
 _MOST = 10**9 * NANO
+_MOST_TOKENS = 10**12
 _KEEP: Mapping[str, int] = MappingProxyType({"day": 2 * DAY, "month": 40 * DAY, "total": 400 * DAY})
 """Seconds for which a store keeps a purse after its last use."""
 
@@ -97,13 +99,16 @@ def most_completion(endpoint: Endpoint, body: Body, usual: int) -> int:
 
 
 def _whole(body: Body, name: str) -> int | None:
-    """A field that holds a whole number of at least zero. What else it holds is for the upstream to judge."""
-    if name not in body.spans:
-        return None
+    """A number of at least zero, rounded up, also one as text or with a fraction, which some upstreams take. What else
+    the field holds is for the upstream to judge."""
     raw = body.field(name)
-    if raw is None or len(raw) > 12 or not raw.isdigit():
+    if raw is None:
         return None
-    return int(raw)
+    try:
+        number = float(raw.strip(b'"'))
+    except ValueError:
+        return None
+    return math.ceil(min(number, _MOST_TOKENS)) if number >= 0 else None
 
 
 class Sizes:

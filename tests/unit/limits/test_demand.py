@@ -58,13 +58,19 @@ def test_periods(per: str, name: str, after: datetime | None) -> None:
         ({"n": 3}, 1536),
         ({"max_tokens": 10, "best_of": 5}, 50),
         ({"max_tokens": 0}, 0),
+        # some upstreams take these
+        ({"max_tokens": "100", "n": "2"}, 200),
+        ({"max_tokens": 100.0}, 100),
+        ({"max_tokens": 1.5}, 2),
+        ({"max_tokens": 10**20}, 10**12),
+        ({"max_tokens": 1e300}, 10**12),
         # what only an upstream can judge counts as not given
         ({"max_tokens": None}, 512),
         ({"max_tokens": -5}, 512),
-        ({"max_tokens": "100"}, 512),
-        ({"max_tokens": 1.5}, 512),
+        ({"max_tokens": "many"}, 512),
+        ({"max_tokens": "nan"}, 512),
+        ({"max_tokens": [5]}, 512),
         ({"max_tokens": True, "n": 0}, 512),
-        ({"max_tokens": 10**20}, 512),
     ],
 )
 def test_the_most_that_may_come_back(fields: dict[str, Any], tokens: int) -> None:
