@@ -127,7 +127,7 @@ def _refused(upstream: Upstream, status: int, body: bytes) -> Finding:
 
 def _listed(upstream: Upstream, models: list[Model], body: bytes) -> list[Finding]:
     try:
-        ids = {row["id"] for row in msgspec.json.decode(body)["data"]}
+        ids = {row["id"] for row in msgspec.json.decode(body)["data"] if isinstance(row["id"], str)}
     except (msgspec.DecodeError, KeyError, TypeError):
         remedy = "The base URL leads to a web page or another service: clients would say 'error reading choices'."
         return [Finding(upstream.name, "base URL", False, "answers 200, but no list of models", remedy)]

@@ -71,6 +71,12 @@ async def test_a_wrong_model_id_is_told_with_its_neighbours(upstream: Upstream) 
     assert "kimi-k2.5" in bad.remedy
 
 
+async def test_ids_that_are_no_text_are_passed_over(upstream: Upstream) -> None:
+    upstream.script(Reply(body=b'{"data":[{"id":1},{"id":"kimi-k2"},{"id":null}]}'), path="/v1/models")
+    (bad,) = wrong(await findings(upstream))
+    assert bad.remedy == "Nearest: kimi-k2."
+
+
 async def test_network_trouble_says_which_way_was_taken() -> None:
     with refusing_port() as port:
         (bad,) = wrong(await findings(f"http://127.0.0.1:{port}"))
