@@ -21,7 +21,7 @@ from gateway.edge.line import line_of
 from gateway.edge.native import Inference
 from gateway.edge.origin import cors
 from gateway.edge.usage import mount as mount_usage
-from gateway.edge.web import mount
+from gateway.edge.web import mount, serve_metrics
 from gateway.ops import actions, events, history, keys, login
 from gateway.ops.access import admin_router, nothing_else, welcome
 from gateway.telemetry.logs import Writer, logger
@@ -31,16 +31,22 @@ from gateway.wiring import Gateway
 class Application:
     """The ASGI callable. It runs under `gateway.edge.server.Connection` only."""
 
-    def __init__(self, gateway: Gateway, web: FastAPI) -> None:
+    def __init__(self, gateway: Gateway, web: FastAPI, metrics_port: int | None) -> None:
         self.gateway = gateway
         self._web = web
+        self._metrics_port = metrics_port
         self._origins: tuple[str, ...] = ()
         self._entry: ASGIApp = self._dispatch
         self._endpoints = {p + e.path: e for e in ENDPOINTS.values() for p in ("/v1", "/api/v1")}
         targets = {path.encode(): endpoint for path, endpoint in self._endpoints.items()}
-        self.inference = Inference(gateway.flow.run, targets, gateway.pulse, gateway.tasks, gateway.visited)
+        self.inference = Inference(
+            gateway.flow.run, targets, gateway.pulse, gateway.tasks, gateway.visited, metrics_port
+        )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if self._metrics_port is not None and scope["type"] == "http" and scope["server"][1] == self._metrics_port:
+            await serve_metrics(self.gateway.exposition, scope, send)
+            return
         origins = self.gateway.runtime.gateway.cors
         if origins != self._origins:
             self._origins, self._entry = origins, cors(self._dispatch, origins)
@@ -62,10 +68,11 @@ def create(
     log: FilteringBoundLogger | None = None,
     background: Callable[[Gateway], Coroutine[Any, Any, None]] | None = None,
     at_end: Callable[[], None] | None = None,
+    metrics_port: int | None = None,
     **options: Any,
 ) -> Application:
     """The application of one configuration. `background` runs beside it from start to end (the reloader), `at_end` last
-    of all; `options` go to `wiring.Gateway`."""
+    of all. On `metrics_port` the metrics are served and nothing else. `options` go to `wiring.Gateway`."""
     if log is None:
         writer = Writer(sys.stderr)
         log, at_end = logger(writer, as_text=sys.stderr.isatty()), writer.close
@@ -97,4 +104,4 @@ def create(
     login.mount(web, gateway)
     nothing_else(admin)
     web.include_router(admin)
-    return Application(gateway, web)
+    return Application(gateway, web, metrics_port)

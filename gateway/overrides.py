@@ -330,12 +330,15 @@ class NoOverrides:
 async def stored(runtime: Runtime) -> Changes:
     """The changes that a gateway with this configuration has, for commands; no database is made. Raises DatabaseDown,
     WrongUrl."""
+    from sqlalchemy import inspect
+
     database = Database(runtime.gateway.database_url, runtime.file.parent)
     if database.place.file is not None and not database.place.file.exists():
         return Changes()
     try:
         async with database.read(LOOK_SECONDS) as connection:
-            return Changes(await _rows(connection))
+            made = await connection.run_sync(lambda c: inspect(c).has_table("overrides"))
+            return Changes(await _rows(connection) if made else ())
     finally:
         await database.close()
 

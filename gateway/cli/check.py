@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.cli.changes import known_changes
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.runtime import Model, Upstream
+from gateway.overrides import Changes
 
 COLUMNS = ("route", "order", "model", "upstream", "address", "status")
 CONFIGURED = "configured"
@@ -41,10 +43,13 @@ def check(
     except ConfigError as error:
         _refused(console, config, error.problems, as_json)
         return 2
+    changes, trouble = known_changes(runtime)
     if as_json:
-        _print_json(console, {"file": str(config), "ok": True, "problems": [], **_document(runtime)})
+        changed = {"overrides": changes.documents(runtime), "overrides_unknown": trouble}
+        _print_json(console, {"file": str(config), "ok": True, "problems": [], **_document(runtime), **changed})
     else:
         _report(console, runtime)
+        _changed(console, runtime, changes, trouble)
     return 0
 
 
@@ -70,6 +75,15 @@ def _report(console: Console, runtime: Runtime) -> None:
         else f"{len(runtime.keys)} static keys and created ones"
     )
     _lines(console, ["", f"{runtime.file}: fine; digest {runtime.digest}; access: {access}"], "green")
+
+
+def _changed(console: Console, runtime: Runtime, changes: Changes, trouble: str | None) -> None:
+    """What overrides the file at run time."""
+    idle = [document["without_effect"] for document in changes.documents(runtime)]
+    lines = [f"{row}{(why and f'; without effect: {why}') or ''}" for row, why in zip(changes.rows, idle, strict=True)]
+    if lines:
+        _lines(console, ["", "changed at run time (the operations page, /admin)"], "bold")
+    _lines(console, (f"  {line}" for line in [*lines, *([trouble] if trouble else [])]), "yellow")
 
 
 def _rows(runtime: Runtime) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from gateway.auth.keyring import Keyring
 from gateway.call import Caller
+from gateway.cli.changes import known_changes
 from gateway.config import ConfigError, Runtime, load
 from gateway.edge.line import headers_of
 from gateway.errors import GatewayError
@@ -47,8 +48,13 @@ def explain(
     except (ConfigError, OSError, _WrongUse) as error:
         print(f"turnout explain: {error}", file=sys.stderr)
         return 2
+    changes, trouble = known_changes(runtime)
+    if trouble is not None:
+        print(f"turnout explain: {trouble}", file=sys.stderr)
+    runtime = changes.applied(runtime)
     try:
-        plan = explained(planner(runtime, Pins()), call_of(runtime, sent, caller, raw), at_most(Sizes()))
+        planned = planner(runtime, Pins(), why_never=changes.why_never)
+        plan = explained(planned, call_of(runtime, sent, caller, raw), at_most(Sizes()))
     except GatewayError as error:
         plan = refused(error)
     if as_json:

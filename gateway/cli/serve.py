@@ -19,7 +19,7 @@ from gateway.accounting.ledger import Ledger, open_ledger
 from gateway.app import create
 from gateway.auth.store import KeyStore
 from gateway.cli import DRAIN
-from gateway.cli.workers import run_workers
+from gateway.cli.workers import Listeners, run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.crosscheck import refuse_host
@@ -49,14 +49,14 @@ def serve(config: Path, host: str | None, port: int | None, workers: int | None,
     if count > 1 and runtime.gateway.redis_url is None:
         print("turnout serve: more than one worker needs gateway.redis_url, so that limits are shared", file=sys.stderr)
         return 2
-    listener = bind(runtime)
-    if listener is None:
+    listeners = bind(runtime)
+    if listeners is None:
         return 1
     if count > 1:
-        return run_workers(bound(runtime, listener), listener, count, drain)
-    web = server(bound(runtime, listener), config, written, drain)
+        return run_workers(bound(runtime, listeners), listeners, count, drain)
+    web = server(bound(runtime, listeners), config, written, drain)
     with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
-        runner.run(serve_on(web, listener))
+        runner.run(serve_on(web, listeners))
     return 0 if web.started else 1
 
 
@@ -97,23 +97,28 @@ async def _has_created_key(runtime: Runtime) -> bool:
         await database.close()
 
 
-def bind(runtime: Runtime) -> socket.socket | None:
-    """The listening socket; None with a plain line when the address cannot be had."""
-    host, port = runtime.gateway.host, runtime.gateway.port
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        print(f"turnout: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
-        return None
-    return listener
+def bind(runtime: Runtime) -> Listeners | None:
+    """The listening socket, and that of `gateway.metrics` where it is a port; None with a plain line when an address
+    cannot be had."""
+    host, metrics = runtime.gateway.host, runtime.gateway.metrics
+    listeners: list[socket.socket] = []
+    for port in (runtime.gateway.port, *([metrics] if isinstance(metrics, int) else [])):
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listeners.append(listener)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            for opened in listeners:
+                opened.close()
+            print(f"turnout: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
+            return None
+    return tuple(listeners)
 
 
-def bound(runtime: Runtime, listener: socket.socket) -> Runtime:
+def bound(runtime: Runtime, listeners: Listeners) -> Runtime:
     """The configuration with the address that the listener really has."""
-    port = listener.getsockname()[1]
+    port = listeners[0].getsockname()[1]
     return dataclasses.replace(runtime, gateway=dataclasses.replace(runtime.gateway, port=port))
 
 
@@ -131,6 +136,8 @@ def only_after_restart(start: Runtime, changed: Runtime) -> list[str]:
         for k in ("host", "port", "workers", "redis_url", "database_url")
         if getattr(start.gateway, k) != getattr(changed.gateway, k)
     ]
+    ports = [k if isinstance(k, int) else None for k in (start.gateway.metrics, changed.gateway.metrics)]
+    keys += ["gateway.metrics"] if ports[0] != ports[1] else []
     names = {u.name for u in (*start.upstreams.values(), *changed.upstreams.values()) if u.engine is not None}
     for name in sorted(names):
         before, after = start.upstreams.get(name), changed.upstreams.get(name)
@@ -179,7 +186,10 @@ def server(runtime: Runtime, config: Path, written: Runtime, drain: float, share
     database = Database(runtime.gateway.database_url, runtime.file.parent)
     stores = {"database": database, "ledger": _ledger(runtime, database, log)}
     stores["traces"] = open_traces(environment(runtime.file.parent))
-    application = create(runtime, log, background=reload, at_end=writer.close, shared=shared, **stores)
+    metrics = runtime.gateway.metrics if isinstance(runtime.gateway.metrics, int) else None
+    application = create(
+        runtime, log, background=reload, at_end=writer.close, metrics_port=metrics, shared=shared, **stores
+    )
     return WebServer(settings(application, application.inference), application.gateway.drain, drain)
 
 
@@ -204,13 +214,13 @@ def allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def serve_on(web: WebServer, listener: socket.socket, started: Callable[[], None] = lambda: None) -> None:
+async def serve_on(web: WebServer, listeners: Listeners, started: Callable[[], None] = lambda: None) -> None:
     """Serve until a signal; `started` is called once requests are answered."""
     gc.collect()
     gc.freeze()  # what start-up made lives for good: collections need not look at it
     gc.set_threshold(50_000, 20, 100)
     tasks = Tasks()
-    serving = tasks.spawn(web.serve(sockets=[listener]))
+    serving = tasks.spawn(web.serve(sockets=list(listeners)))
     await asyncio.wait({serving, tasks.spawn(web.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
     if web.started:
         started()

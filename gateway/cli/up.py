@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from gateway.cli import DRAIN
 from gateway.cli.serve import address, bind, bound, need_a_key, serve_on, server, with_address
-from gateway.cli.workers import serve_with_workers
+from gateway.cli.workers import Listeners, serve_with_workers
 from gateway.config import ConfigError, Runtime, load
 from gateway.edge.server import WebServer
 from serving.engine import EngineFailed, Engines, run_engines
@@ -28,28 +27,28 @@ def up(config: Path, host: str | None, port: int | None, drain: float = DRAIN) -
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    listener = bind(runtime)  # before the engines: a taken port is said at once, not after their start
-    if listener is None:
+    listeners = bind(runtime)  # before the engines: a taken port is said at once, not after their start
+    if listeners is None:
         return 1
-    runtime = bound(runtime, listener)
+    runtime = bound(runtime, listeners)
     web = server(runtime, config, written, drain)
     try:
         with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
-            return runner.run(_run(runtime, web, listener, drain))
+            return runner.run(_run(runtime, web, listeners, drain))
     except EngineFailed as failure:
         print(f"turnout: {failure}", file=sys.stderr)
         return 1
 
 
-async def _run(runtime: Runtime, web: WebServer, listener: socket.socket, drain: float) -> int:
+async def _run(runtime: Runtime, web: WebServer, listeners: Listeners, drain: float) -> int:
     engines = await _engines(runtime)
     if engines is None:
         return 0
     try:
         if runtime.gateway.workers > 1:
             count = runtime.gateway.workers
-            return await serve_with_workers(runtime, listener, count, drain, lambda: _welcome(runtime))
-        await serve_on(web, listener, lambda: _welcome(runtime))
+            return await serve_with_workers(runtime, listeners, count, drain, lambda: _welcome(runtime))
+        await serve_on(web, listeners, lambda: _welcome(runtime))
     finally:
         await engines.stop()
     return 0 if web.started else 1

@@ -1,5 +1,5 @@
 """One worker of several: what `gateway/cli/workers.py` starts. Arguments: configuration file, host, the descriptors of
-the listening socket and of the parent's pipe, the folder that the workers share, the seconds of `--drain`."""
+the listening sockets and of the parent's pipe, the folder that the workers share, the seconds of `--drain`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from gateway.cli.serve import bound, serve_on, server, with_address
@@ -17,19 +18,23 @@ from gateway.config import ConfigError, load
 def main(config: str, host: str, listening: str, alive: str, shared: str, drain: str) -> int:
     """Serve until a signal or the parent's end; the exit code."""
     file = Path(config)
-    listener = socket.socket(fileno=int(listening))
+    listeners = tuple(socket.socket(fileno=int(number)) for number in listening.split(","))
     try:
         written = load(file)
-        runtime = with_address(written, host, listener.getsockname()[1])
+        runtime = with_address(written, host, listeners[0].getsockname()[1])
     except ConfigError as error:
-        listener.close()
+        for listener in listeners:
+            listener.close()
         print(error, file=sys.stderr)
         return 2
-    web = server(bound(runtime, listener), file, written, float(drain), Path(shared))
+    if len(listeners) > 1:  # whatever the file says by now, the port stays the bound one
+        metrics = listeners[1].getsockname()[1]
+        runtime = replace(runtime, gateway=replace(runtime.gateway, metrics=metrics))
+    web = server(bound(runtime, listeners), file, written, float(drain), Path(shared))
 
     async def run() -> None:
         asyncio.get_running_loop().add_reader(int(alive), _end_with_parent, int(alive))
-        await serve_on(web, listener)
+        await serve_on(web, listeners)
 
     with asyncio.Runner(loop_factory=web.config.get_loop_factory()) as runner:
         runner.run(run())

@@ -23,27 +23,30 @@ STEADY_SECONDS = 10.0
 TRIES = 5
 """Starts in a row that may fail before the parent gives up."""
 LONGEST_PAUSE = 5.0
+Listeners = tuple[socket.socket, ...]
+"""The gateway's listening socket; then, where `gateway.metrics` is a port, that of the metrics."""
 FINE = (0, -signal.SIGTERM, -signal.SIGINT)
 """Ends after a signal; one that is still starting ends by the signal itself."""
 
 
 def run_workers(
-    runtime: Runtime, listener: socket.socket, count: int, drain: float, started: Callable[[], None] = lambda: None
+    runtime: Runtime, listeners: Listeners, count: int, drain: float, started: Callable[[], None] = lambda: None
 ) -> int:
     """Run so many workers until a signal, then for `drain` seconds at most; the exit code. `started` is called once the
     first one answers."""
     with asyncio.Runner() as runner:
-        return runner.run(serve_with_workers(runtime, listener, count, drain, started))
+        return runner.run(serve_with_workers(runtime, listeners, count, drain, started))
 
 
 async def serve_with_workers(
-    runtime: Runtime, listener: socket.socket, count: int, drain: float, started: Callable[[], None] = lambda: None
+    runtime: Runtime, listeners: Listeners, count: int, drain: float, started: Callable[[], None] = lambda: None
 ) -> int:
     """The same, in a running loop."""
-    listener.listen(2048)
+    for listener in listeners:
+        listener.listen(2048)
     shared = Path(tempfile.mkdtemp(prefix="turnout-workers-"))
     alive, kept = os.pipe()
-    crew = Crew(runtime, listener, shared, alive, drain)
+    crew = Crew(runtime, listeners, shared, alive, drain)
     try:
         return await crew.run(count, started)
     finally:
@@ -57,7 +60,7 @@ class Crew:
     """The workers of one gateway."""
 
     runtime: Runtime
-    listener: socket.socket
+    listeners: Listeners
     shared: Path
     alive: int
     """The reading end of a pipe that the parent holds: its end is the parent's."""
@@ -105,11 +108,11 @@ class Crew:
             await asyncio.sleep(min(LONGEST_PAUSE, 0.1 * 2**failures))
 
     async def _start(self) -> asyncio.subprocess.Process:
-        gateway = self.runtime.gateway
+        gateway, listening = self.runtime.gateway, [listener.fileno() for listener in self.listeners]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gateway.cli.worker", str(self.runtime.file), gateway.host,
-            str(self.listener.fileno()), str(self.alive), str(self.shared), str(self.drain),
-            pass_fds=(self.listener.fileno(), self.alive), stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+            ",".join(map(str, listening)), str(self.alive), str(self.shared), str(self.drain),
+            pass_fds=(*listening, self.alive), stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
             preexec_fn=_deaf_to_reloads,
         )  # fmt: skip
         self._running[process.pid] = process

@@ -16,9 +16,7 @@ class Inactive(NamedTuple):
     harmless: tuple[Any, ...] = ()
 
 
-INACTIVE = (
-    Inactive(("gateway", "metrics"), harmless=("open", "admin")),
-)
+INACTIVE: tuple[Inactive, ...] = ()
 
 
 def inactive_paths(values: Any) -> Iterator[KeyPath]:

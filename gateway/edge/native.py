@@ -40,6 +40,8 @@ class Inference:
     tasks: Tasks
     tell: Tell = _nobody
     """Of a request that could not be read."""
+    closed_port: int | None = None
+    """Where inference is not served."""
 
 
 class NativeExchange(Exchange):

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from types import FrameType
@@ -56,6 +57,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self._inference.closed_port is not None and self.server and self.server[1] == self._inference.closed_port:
+            self._inference = replace(self._inference, endpoints={})
         self._head_since = clock.now()
         self._overdue = self.loop.call_later(HEAD_SECONDS, self._check_head)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from gateway.config.network import is_loopback
 from gateway.config.runtime import Runtime
 from gateway.edge.line import headers_of
 from gateway.edge.openapi import describe
-from gateway.edge.render import error_body, error_headers
+from gateway.edge.render import error_body, error_headers, request_id
 from gateway.edge.visits import Visits
 from gateway.errors import GatewayError
 
@@ -136,9 +136,29 @@ def _metrics(web: FastAPI, gateway: Served) -> None:
         settings = gateway.runtime.gateway
         is_open = settings.metrics == "open" or (settings.metrics is None and is_loopback(settings.host))
         if not is_open and not gateway.is_admin(_headers(request)):
-            raise GatewayError("invalid_api_key", "/metrics needs the admin key (gateway.metrics, gateway.admin_key).")
-        content_type, text = gateway.exposition()
-        return Response(text, media_type=content_type)
+            elsewhere = " Without it they are at a port of their own." if isinstance(settings.metrics, int) else ""
+            text = f"/metrics needs the admin key (gateway.metrics, gateway.admin_key).{elsewhere}"
+            raise GatewayError("invalid_api_key", text)
+        content_type, exposed = gateway.exposition()
+        return Response(exposed, media_type=content_type)
+
+
+async def serve_metrics(
+    exposition: Callable[[], tuple[str, bytes]], scope: MutableMapping[str, Any], send: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Answer one request at the port that is for metrics only: no key is asked for there, and nothing else served."""
+    headers = [(b"x-request-id", request_id(headers_of(scope["headers"])).encode())]
+    if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
+        content_type, body = exposition()
+        status, headers = 200, [*headers, (b"content-type", content_type.encode())]
+    else:
+        text = "This port answers GET /metrics only; the gateway itself is at gateway.port."
+        error = GatewayError("unknown_path", text)
+        status, body = error.status, error_body(error)
+        headers += [*error_headers(error), (b"content-type", b"application/json")]
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _document(web: FastAPI, gateway: Served) -> None:

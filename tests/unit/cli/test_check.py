@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
 
 import pytest
+import structlog
 from rich.console import Console
 
 from gateway.cli.check import check
+from gateway.config.base_url import resolve
+from gateway.database import Database
+from gateway.overrides import Overrides
 
 TEXT = """\
 version: 1
@@ -85,13 +90,11 @@ def test_no_status_claims_what_was_not_asked(checked):
         assert "ready" not in text
 
 
-def test_notices_and_what_is_not_active_yet_carry_file_and_line(checked):
+def test_notices_carry_file_and_line(checked):
     lines = [line.strip() for line in checked(TEXT + "gateway: {metrics: 9109}\n")[1].splitlines()]
-    notices, inactive = lines.index("notices"), lines.index("not active yet")
-    assert (
-        f"{checked.file}:3: upstreams.up.base_url: resolved to https://taotoken.net/api/v1" in lines[notices:inactive]
-    )
-    assert all(line.endswith(": not active yet") for line in lines[inactive + 1 : lines.index("", inactive)])
+    notices = lines[lines.index("notices") :]
+    assert f"{checked.file}:3: upstreams.up.base_url: resolved to https://taotoken.net/api/v1" in notices
+    assert "not active yet" not in lines
 
 
 def test_on_a_terminal_it_is_a_coloured_table(checked):
@@ -158,3 +161,57 @@ def test_problems_for_programs(checked):
             }
         ],
     }
+
+
+# -- what is changed at run time
+
+
+def change(folder: Path, name: str = "turnout.db") -> None:
+    """A closed model, another one that the file does not have, and a drained replica."""
+
+    async def made() -> None:
+        database = Database(f"sqlite:///{name}", folder)
+        await database.migrate()
+        overrides = Overrides(database, structlog.get_logger())
+        await overrides.close_model("spare", True, "tests", "me")
+        await overrides.close_model("gone", True, "", "me")
+        await overrides.drain("own", resolve("http://127.0.0.1:8101/v1"), True, "me")
+        await database.close()
+
+    asyncio.run(made())
+
+
+def test_changes_at_run_time_are_shown(checked: Checked, tmp_path: Path) -> None:
+    assert "run time" not in checked(TEXT)[1]
+    change(tmp_path)
+    code, output = checked(TEXT)
+    assert code == 0
+    assert "changed at run time" in output
+    assert "model spare: closed: tests (since " in output
+    assert "without effect: the file has no model 'gone'" in output
+    assert "upstream own: drained: http://127.0.0.1:8101/v1" in output
+    document = json.loads(checked(TEXT, as_json=True)[1])
+    assert [(row["kind"], row["name"], row["by"]) for row in document["overrides"]] == [
+        ("model", "gone", "me"),
+        ("model", "spare", "me"),
+        ("upstream", "own", "me"),
+    ]
+    assert document["overrides_unknown"] is None
+
+
+def test_a_database_that_cannot_be_read_is_told(checked: Checked, tmp_path: Path) -> None:
+    (tmp_path / "turnout.db").write_text("no database")
+    code, output = checked(TEXT)
+    assert (code, "changes at run time cannot be read: file is not a database" in output) == (0, True)
+    document = json.loads(checked(TEXT, as_json=True)[1])
+    assert document["overrides_unknown"].endswith("file is not a database")
+
+
+def test_a_database_of_an_earlier_version_has_no_changes(checked: Checked, tmp_path: Path) -> None:
+    (tmp_path / "turnout.db").touch()
+    assert "run time" not in checked(TEXT)[1]
+
+
+def test_no_database_is_made(checked: Checked, tmp_path: Path) -> None:
+    assert checked(TEXT)[0] == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"ckpt", "routing.yaml"}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from rich.console import Console
 from typer.testing import CliRunner
 
 from gateway.cli import app
 from gateway.cli.explain import explain
+from gateway.database import Database
+from gateway.overrides import Overrides
 
 CONFIG = """
 version: 1
@@ -149,3 +153,21 @@ def test_exit_codes(config: Path, given: dict[str, Any], code: int) -> None:
 def test_a_refusal_says_why(config: Path) -> None:
     assert "model_not_found" in run(config, prompt="hi", model="nope")[1]
     assert json.loads(run(config, prompt="hi", model="nope", as_json=True)[1])["error"]["status"] == 404
+
+
+def test_changes_at_run_time_count(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def closed() -> None:
+        database = Database("sqlite:///turnout.db", config.parent)
+        await database.migrate()
+        await Overrides(database, structlog.get_logger()).close_model("fast", True, "tests", "me")
+        await database.close()
+
+    asyncio.run(closed())
+    code, text = run(config, prompt="hello", as_json=True)
+    plan = json.loads(text)
+    assert (code, [attempt["model"] for attempt in plan["attempts"]]) == (0, ["quality"])
+    assert plan["skipped"] == [{"model": "fast", "reason": "closed by its operator: tests"}]
+    (config.parent / "turnout.db").write_text("no database")
+    code, text = run(config, prompt="hello", as_json=True)
+    assert json.loads(text)["skipped"] == []
+    assert "cannot be read" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from gateway.cli.serve import DESCRIPTORS, bind, need_a_key, serve, with_address
 from gateway.cli.up import up
 from gateway.config import ConfigError, load
 from gateway.config.runtime import GatewaySettings, StaticKey
-from tests.fakes import Cut, Hang, Sse, Upstream, chunk
+from tests.fakes import Cut, Hang, Sse, Upstream, chunk, fetch, refusing_port
 from tests.harness import Gateway, config_for
 from tests.unit.building import a_runtime
 from tests.unit.cli.test_package import GOOD
@@ -112,10 +112,52 @@ def test_the_command_line_wins() -> None:
 def test_binding(host: str) -> None:
     if host == "::1" and not Path("/proc/net/if_inet6").exists():
         pytest.skip("this machine has no IPv6")
-    listener = bind(a_runtime(gateway=GatewaySettings(host=host, port=0)))
-    assert listener is not None
+    listeners = bind(a_runtime(gateway=GatewaySettings(host=host, port=0)))
+    assert listeners is not None
+    (listener,) = listeners
     with listener:
         assert listener.getsockname()[0] == host
+
+
+def test_a_port_for_metrics_is_bound_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = GatewaySettings(port=0, metrics=taken.getsockname()[1])
+        assert bind(a_runtime(gateway=settings)) is None
+    assert f"cannot listen on 127.0.0.1:{settings.metrics}" in capsys.readouterr().err
+    listeners = bind(a_runtime(gateway=settings))
+    assert listeners is not None
+    assert listeners[1].getsockname() == ("127.0.0.1", settings.metrics)
+    for listener in listeners:
+        listener.close()
+
+
+# -- metrics at a port of their own
+
+
+async def test_metrics_at_a_port_of_their_own(upstream: Upstream) -> None:
+    with refusing_port() as port:
+        pass
+    async with Gateway(config_for(upstream, gateway={"metrics": port})) as gw:
+        assert (await gw.chat()).status == 200
+        url = f"http://127.0.0.1:{port}"
+        scraped = await fetch(url, "/metrics")
+        assert (scraped.header("content-type") or "").startswith("text/plain")
+        assert 'turnout_requests_total{model="m0"' in scraped.body.decode()
+        assert (await fetch(url, "/metrics", method="HEAD")).status == 200
+        for method, path in (
+            ("GET", "/"),
+            ("GET", "/v1/models"),
+            ("GET", "/admin/state"),
+            ("GET", "/ops"),
+            ("POST", "/metrics"),
+            ("POST", "/v1/chat/completions"),
+        ):
+            body = {"model": "auto", "messages": []} if method == "POST" else None
+            refused = await fetch(url, path, body, method=method)
+            assert (refused.status, refused.json()["error"]["code"]) == (404, "unknown_path"), path
+        own = await gw.fetch("/metrics")
+        assert (own.status, "a port of their own" in own.json()["error"]["message"]) == (401, True)
+        assert upstream.count() == 1
 
 
 # -- signals

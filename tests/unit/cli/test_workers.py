@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import Hang, Sse, Upstream, chunk
+from tests.fakes import Hang, Sse, Upstream, chunk, fetch, refusing_port
 from tests.harness import Gateway, config_for
 from tests.wire.calls import LIMIT, ask
 
@@ -62,6 +62,26 @@ async def test_a_killed_worker_is_replaced_and_what_it_counted_stays(gw: Gateway
         assert (await gw.metrics()).total("turnout_requests_total") > 20
     assert (await gw.metrics()).total("turnout_requests_total") == 40
     assert f"worker {before[0]} has ended (signal SIGKILL)" in gw.output
+
+
+async def test_the_metrics_port_outlives_any_worker(upstream: Upstream) -> None:
+    with refusing_port() as port:
+        pass
+    config = config_for(upstream, gateway=REDIS | {"metrics": port})
+    async with Gateway(config, arguments=TWO) as gw, asyncio.timeout(LIMIT * 2):
+        for _ in range(10):
+            assert (await gw.chat()).status == 200
+        for _ in range(2):
+            first, second = workers(gw.pid)
+            os.kill(first, signal.SIGKILL)
+            while len(now := workers(gw.pid)) < 2 or first in now:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            for _ in range(10):
+                scraped = await fetch(f"http://127.0.0.1:{port}", "/metrics")
+                assert b'outcome="ok",route="auto",upstream="u0"} 10.0' in scraped.body
+            assert second in workers(gw.pid)
+    with pytest.raises(ConnectionRefusedError):
+        await fetch(f"http://127.0.0.1:{port}", "/metrics")
 
 
 async def test_a_signal_ends_them_all_in_good_order(upstream: Upstream, gw: Gateway) -> None:
