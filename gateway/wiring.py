@@ -363,8 +363,9 @@ class Gateway:
         """Start what runs beside the calls."""
         if self._redis is not None:
             await self._redis.start()
-        await asyncio.gather(self.overrides.start(), *([self._created.start()] if self._created is not None else []))
         self.ledger.start(self.metrics.dropped)
+        created = [] if self._created is None else [self._created.start()]
+        await asyncio.gather(self.overrides.start(), self.ledger.looked(), *created)
         self.resolve_ids()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
         self.tasks.spawn(self._publish())

@@ -38,6 +38,7 @@ SHIP_SECONDS = 0.3
 ADOPT_SECONDS = 5.0
 """Between two looks for segments of dead processes."""
 SPEND_SECONDS = 30.0
+START_SECONDS = 5.0
 LONGEST_PAUSE = 8.0
 """Between two attempts while the database is down."""
 STOP_SECONDS = 3.0
@@ -65,6 +66,7 @@ class Ledger:
         self._ids = _ids()
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
+        self._looked = asyncio.Event()
         self._shipping: asyncio.Task[None] | None = None
         self._down: str | None = None
         self._pause = every
@@ -121,6 +123,11 @@ class Ledger:
         self._count_dropped = dropped
         self._shipping = self._tasks.spawn(self._run())
         self._tasks.spawn(self._watch_spend())
+
+    async def looked(self) -> None:
+        """Wait for the first look at what was spent, START_SECONDS at most: until then no budget seems used."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._looked.wait(), START_SECONDS)
 
     async def close(self) -> None:
         """Ship what can be shipped in STOP_SECONDS, leave the rest in the journal, close the database."""
@@ -194,6 +201,7 @@ class Ledger:
             with suppress(DatabaseDown):  # which the shipment tells of
                 await self.database.migrate()
                 await self.spend.refresh()
+            self._looked.set()
             await asyncio.sleep(SPEND_SECONDS if self.spend.known else self._every)
 
     # -- what the operator is told: one line for each change
@@ -261,6 +269,9 @@ class NoLedger:
 
     def start(self, dropped: Callable[[int], None] = lambda lines: None) -> None:
         """Nothing to do."""
+
+    async def looked(self) -> None:
+        """Nothing to wait for."""
 
     async def close(self) -> None:
         """Nothing to do."""

@@ -120,6 +120,22 @@ async def test_rows_survive_a_kill_and_agree_with_the_metrics(url: str, database
     assert {row.outcome for row in last} == {"ok", "invalid_request", "upstream_unavailable"}
 
 
+async def test_a_spent_budget_stays_spent_after_a_restart(tmp_path: Path) -> None:
+    async with Upstream() as upstream:
+        config = config_for(
+            upstream,
+            gateway={"database_url": f"sqlite:///{tmp_path}/turnout.db"},
+            models={"m0": {"price": {"input": 10, "output": 10}}},
+            keys=[{"name": "ci", "key": "sk-ci", "budget": {"usd": 0.000001, "per": "total"}}],
+        )
+        statuses = []
+        for _ in range(2):
+            async with Gateway(config) as gw:
+                answers = [await gw.chat(headers={"x-api-key": "sk-ci"}) for _ in range(3)]
+                statuses.append([answer.status for answer in answers])
+        assert statuses == [[200, 429, 429], [429, 429, 429]]
+
+
 async def test_a_journal_that_cannot_be_kept_is_said_at_once(tmp_path: Path, url: str) -> None:
     (tmp_path / "file").touch()
     async with Upstream() as upstream:

@@ -96,6 +96,22 @@ async def test_every_call_becomes_one_row(database: Database, make: Make, log: L
     assert list((tmp_path / "journal").iterdir()) == []
 
 
+async def test_what_was_spent_is_known_after_the_start(database: Database, make: Make, tmp_path: Path) -> None:
+    first = make(again(database, tmp_path))
+    write(first, 3)
+    await first.close()
+    second = make(again(database, tmp_path))
+    await second.looked()
+    assert second.spend.known
+
+
+async def test_a_start_without_the_database_goes_on(tmp_path: Path, make: Make) -> None:
+    (tmp_path / "turnout.db").write_text("this is no database, and will not become one" * 100)
+    ledger = make(Database("sqlite:///turnout.db", tmp_path))
+    await ledger.looked()
+    assert not ledger.spend.known
+
+
 async def test_two_processes_write_and_one_dies(database: Database, make: Make, tmp_path: Path) -> None:
     one, two = make(again(database, tmp_path)), make(again(database, tmp_path))
     dead = Journal(tmp_path / "journal", database.place.digest)
@@ -222,6 +238,7 @@ async def test_a_database_that_is_frozen_at_the_stop(postgres: Postgres, tmp_pat
 async def test_no_ledger_keeps_nothing() -> None:
     ledger = NoLedger()
     ledger.start()
+    await ledger.looked()
     ledger.write(a_finished_call(), 102.0)
     assert (ledger.depth(), ledger.dropped) == (0, 0)
     await ledger.close()
