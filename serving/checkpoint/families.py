@@ -36,7 +36,7 @@ class Family:
     implied: int = 0
     """Layers that vLLM assumes where the config has no such key."""
     silent: bool = False
-    """vLLM starts without a word when an MTP layer's linears are missing."""
+    """vLLM starts without a word when linears of an MTP layer's decoder block are missing (measured)."""
     mapped: bool = True
     """vLLM accepts method `mtp` for it."""
     tool_parser: str = ""
@@ -45,6 +45,8 @@ class Family:
 
 _DEEPSEEK_EXTRAS = ("enorm.weight", "hnorm.weight", "eh_proj.weight", "shared_head.norm.weight")
 _DEEPSEEK_SHARED = ("embed_tokens.weight", "shared_head.head.weight")
+ALIAS = "num_mtp_layers"
+"""Another name of `count_key` in the configs of transformers 5."""
 _QWEN_JOINT = ("mtp.fc.weight", "mtp.norm.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.pre_fc_norm_embedding.weight")
 
 
@@ -61,6 +63,8 @@ def _numbered_on(
         after_main=True,
         extras=_DEEPSEEK_EXTRAS,
         shared=_DEEPSEEK_SHARED,
+        implied=1,
+        silent=True,
         mapped=mapped,
         tool_parser=tool,
         reasoning_parser=reasoning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from serving.checkpoint.families import STRAY, UNKNOWN
+from serving.checkpoint.families import ALIAS, STRAY, UNKNOWN
 from serving.checkpoint.findings import Finding, amount, some
 from serving.checkpoint.header import Tensor
 from serving.checkpoint.layers import Layer, Layers, modules, natural
@@ -39,10 +39,11 @@ def check_mtp(layers: Layers) -> Mtp:
     declared, present, tensors = declared_layers(layers), len(layers.mtp), layers.mtp_tensors
     if not tensors:
         return Mtp(declared, 0, 0, complete=False, usable=False, findings=(_none(layers, declared),))
-    wanted = declared or (family.implied if declared is None else 0) or present
+    wanted = declared or (family.implied if declared is None else present) or present
     broken = [*_incomplete(layers, wanted), *_shapes(layers)]
-    undeclared = _undeclared(layers) if not (declared or (declared is None and family.implied)) else []
-    whole = [] if broken else [_complete(layers, wanted), *_unmapped(layers)]
+    implied = declared is None and family.implied > 0
+    undeclared = [] if declared or implied else [_undeclared(layers)]
+    whole = [] if broken else [_complete(layers, wanted), *_unmapped(layers), *([_implied(layers)] if implied else [])]
     findings = (*broken, *undeclared, *whole, *_quantisation(layers), *_dtype(layers), *_copies(layers))
     usable = not broken and not undeclared and (family.mapped or family.name == VIEWED)
     return Mtp(declared, present, len(tensors), not broken, usable, findings)
@@ -50,11 +51,9 @@ def check_mtp(layers: Layers) -> Mtp:
 
 def declared_layers(layers: Layers) -> int | None:
     """How many MTP layers the config declares, None where it does not say."""
-    key = layers.family.count_key
-    for config in (layers.checkpoint.text_config, layers.checkpoint.config):
-        if key and key in config:
-            return natural(config[key])
-    return None
+    keys = (layers.family.count_key, ALIAS) if layers.family.count_key else ()
+    configs = (layers.checkpoint.text_config, layers.checkpoint.config)
+    return next((natural(config[key]) for config in configs for key in keys if key in config), None)
 
 
 def _none(layers: Layers, declared: int | None) -> Finding:
@@ -96,7 +95,7 @@ def _incomplete(layers: Layers, wanted: int) -> Iterator[Finding]:
         if missing:
             lost = f"{len(missing)} of {len(expected)} weights ({some(missing)}){_harm(layers, missing, layer)}"
         elif scarce:
-            lost = f"experts ({some(scarce)})"
+            lost = f"experts ({some(scarce)}){_harm(layers, scarce, layer)}"
         else:
             continue
         yield Finding("warning", "mtp-incomplete", f"MTP layer {number} lacks {lost}", layers.begin(number), remedy)
@@ -113,11 +112,11 @@ def _fewer(have: set[str], expected: set[str]) -> bool:
 
 
 def _harm(layers: Layers, missing: list[str], layer: Layer) -> str:
-    """What vLLM makes of a layer whose norms are all there."""
-    if not layer or any("norm" in name.split(".")[-2] for name in missing):
+    """What vLLM makes of a layer of which only linears of the decoder block are lost: it does not check those."""
+    checked = [name for name in missing if name in layers.family.extras or "norm" in name.split(".")[-2]]
+    if not layer or checked or not layers.family.silent:
         return ""
-    told = "vLLM starts silently and accepts no draft token" if layers.family.silent else "no draft would be accepted"
-    return f", linears only: {told}"
+    return ", linears only: vLLM starts silently and drafts noise"
 
 
 def _shapes(layers: Layers) -> list[Finding]:
@@ -143,10 +142,16 @@ def _sized(layers: Layers) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
                 yield tensor, right[name]
 
 
-def _undeclared(layers: Layers) -> list[Finding]:
+def _implied(layers: Layers) -> Finding:
+    key, assumed = layers.family.count_key, layers.family.implied
+    text = f"config.json does not declare the MTP layers; vLLM assumes {assumed}"
+    return Finding("note", "mtp-implied", text, key, f"set {key} to {len(layers.mtp)}")
+
+
+def _undeclared(layers: Layers) -> Finding:
     key, present = layers.family.count_key, len(layers.mtp)
     text = f"the checkpoint holds {present} MTP layer(s) that config.json does not declare: vLLM does not use them"
-    return [Finding("warning", "mtp-undeclared", text, key, f"set {key} to {present}")]
+    return Finding("warning", "mtp-undeclared", text, key, f"set {key} to {present}")
 
 
 def _unmapped(layers: Layers) -> list[Finding]:

@@ -57,6 +57,13 @@ def test_more_layers_than_are_declared_do_no_harm(tmp_path: Path) -> None:
 def test_a_family_may_imply_its_layer(tmp_path: Path) -> None:
     mtp = checked(mimo_v2(), tmp_path / "c")
     assert (mtp.declared, mtp.present, mtp.usable) == (None, 1, True)
+    assert by_code(mtp, "mtp-implied").text == "config.json does not declare the MTP layers; vLLM assumes 1"
+
+
+def test_the_newer_name_of_the_key_counts(tmp_path: Path) -> None:
+    tiny = deepseek_v3()
+    tiny.config["num_mtp_layers"] = tiny.config.pop("num_nextn_predict_layers")
+    assert checked(tiny, tmp_path / "c").declared == 1
 
 
 def test_a_copy_of_the_embedding_must_have_its_rows(tmp_path: Path) -> None:
