@@ -267,6 +267,28 @@ def checkpoint_graft(
     raise typer.Exit(run(finetune, base, out, copy, as_json))
 
 
+@checkpoint.command("distill")
+def checkpoint_distill(
+    path: Annotated[Path, typer.Argument(help="The checkpoint whose MTP layer to train; it stays as it is.")],
+    out: Annotated[Path, typer.Option(help="The new folder.")],
+    text: Annotated[Path | None, typer.Option(help="Text to learn on: a file or a folder.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Or prompts (JSONL): it learns on the model's replies.")] = None,
+    steps: Annotated[int, typer.Option(help="Steps in all.", min=0)] = 1000,
+    batch: Annotated[int, typer.Option(help="Rows in a step.", min=1)] = 8,
+    window: Annotated[int, typer.Option(help="Tokens in a row.", min=8)] = 512,
+    lr: Annotated[float, typer.Option(help="The highest learning rate.", min=0)] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Of the order of the text.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that OUT holds.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU where there is one.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; a tiny model wants 1.", min=1)] = None,
+) -> None:
+    """Train its MTP layer on the model's own distribution."""
+    from gateway.cli.distill import distill as run
+
+    settings = {"steps": steps, "batch": batch, "window": window, "learning_rate": lr, "seed": seed}
+    raise typer.Exit(run(path, out, text, prompts, settings, resume, device, threads))
+
+
 def main() -> None:
     """The entry point."""
     app()

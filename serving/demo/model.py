@@ -56,10 +56,11 @@ class MultiTokenPredictor(nn.Module):
 class DemoModel(nn.Module):
     """Main model and MTP layer over one embedding and one output head."""
 
-    def __init__(self, config: Qwen2Config) -> None:
+    def __init__(self, config: Qwen2Config, main: Qwen2ForCausalLM | None = None) -> None:
+        """With weights of its own, or around a `main` model that has its weights already."""
         super().__init__()
         self.config = config
-        self.main = Qwen2ForCausalLM(config)
+        self.main = Qwen2ForCausalLM(config) if main is None else main
         self.mtp = MultiTokenPredictor(config)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +70,7 @@ class DemoModel(nn.Module):
         token i+2.
         """
         body = self.main.model
-        positions = torch.arange(tokens.shape[1])[None]
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         embedded = body.embed_tokens(tokens)
         rotary = body.rotary_emb(embedded, positions)
         hidden = embedded
