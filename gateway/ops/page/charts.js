@@ -98,7 +98,7 @@ class Chart {
             cursor: { y: false, drag: { x: false, y: false }, points: { show: !stacked }, sync: { key: "time" } },
             scales: { x: { time: true, range: () => this.range() }, y: { range: above } },
             axes: [
-                { ...axis, grid: { show: false }, space: 56, size: 24, values: clocks },
+                { ...axis, grid: { show: false }, space: (/** @type {any} */ plot) => (plot.width > 500 ? 90 : 56), size: 24, values: clocks },
                 { ...axis, size: 56, space: 34, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(text) },
             ],
             series: [
