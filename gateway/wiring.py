@@ -164,6 +164,7 @@ class Gateway:
             sizes=self._sizes,
             running=Running(),
             prompt_tokens=lambda call: self._planner.facts(call).roughly,
+            closer=self._prompt_tokens,
             price=cost,
             spent=self.ledger.spent,
             refused=self.metrics.limit_rejected,

@@ -30,7 +30,9 @@ class Means:
     sizes: Sizes
     running: Running
     prompt_tokens: Callable[[Call], int]
-    """Estimated."""
+    """A rough count, rather too high."""
+    closer: Callable[[Call], int]
+    """A better estimate, for more work."""
     price: Callable[[Model, Usage], Decimal]
     """USD for such an answer."""
     spent: Callable[[str, str, str, datetime], int]
@@ -139,8 +141,9 @@ class Limiter:
         now = datetime.now(UTC)
         for scope in self.scopes(held.call.caller, route):
             if scope.limit is not None:
-                counted = scope.limit.tokens_per_minute is not None
-                yield from of_limit(scope, max(held.most.tokens(a.model) for a in attempts) if counted else 0)
+                room = scope.limit.tokens_per_minute
+                tokens = 0 if room is None else max(held.most.tokens(a.model, room) for a in attempts)
+                yield from of_limit(scope, tokens)
             if scope.budget is not None:
                 spent = self._means.spent(scope.kind, scope.name, scope.budget.per, now)
                 yield from of_budget(scope, max(held.most.usd(a.model) for a in attempts), spent, now)
@@ -148,8 +151,8 @@ class Limiter:
     def _of_model(self, held: Held, model: Model) -> Iterator[Wanted]:
         limit = self._limits.models.get(model.name)
         if limit is not None:
-            counted = limit.tokens_per_minute is not None
-            yield from of_limit(Scope("model", model.name, limit), held.most.tokens(model) if counted else 0)
+            room = limit.tokens_per_minute
+            yield from of_limit(Scope("model", model.name, limit), 0 if room is None else held.most.tokens(model, room))
 
     # -- a call under way
 
@@ -191,9 +194,12 @@ class Most:
         usual = self._means.sizes.tokens(model.name)
         return Usage(self._prompt, most_completion(self._call.endpoint, self._call.body, usual))
 
-    def tokens(self, model: Model) -> int:
-        """Prompt and completion."""
+    def tokens(self, model: Model, room: int) -> int:
+        """Prompt and completion. A rough count alone refuses nothing for good: beyond `room` a closer one is made."""
         usage = self._usage(model)
+        if usage.prompt + usage.completion > room:
+            self._prompt = min(self._prompt, self._means.closer(self._call))
+            usage = self._usage(model)
         return usage.prompt + usage.completion
 
     def usd(self, model: Model) -> Decimal:

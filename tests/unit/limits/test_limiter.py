@@ -40,6 +40,7 @@ class Rig:
             sizes=Sizes(first_tokens=50),
             running=Running(),
             prompt_tokens=lambda call: 100,
+            closer=lambda call: 80,
             price=cost,
             spent=lambda kind, name, per, now: self.spent,
             refused=self.refused.append,
@@ -139,10 +140,18 @@ async def test_a_call_without_an_answer_costs_a_request_and_no_tokens() -> None:
     assert (told[b"x-ratelimit-remaining-tokens"], told[b"x-ratelimit-remaining-requests"]) == (b"900", b"7")
 
 
+@pytest.mark.parametrize("section", ["default", "models"])
+async def test_a_rough_count_refuses_nothing_for_good(section: str) -> None:
+    limit = Limit(tokens_per_minute=90)
+    rig = Rig(Limits(**{section: limit if section == "default" else {"fast": limit}}))  # type: ignore[arg-type]
+    await rig.admit(max_tokens=10)
+    assert "may use 91 tokens" in (await rig.refusal(max_tokens=11)).message
+
+
 async def test_what_can_never_fit_is_told_so() -> None:
     error = await Rig(Limits(default=Limit(tokens_per_minute=1000))).refusal(max_tokens=1000)
     assert (error.should_retry, error.retry_after) == (False, None)
-    assert "1100 tokens" in error.message
+    assert "1080 tokens" in error.message
 
 
 async def test_usual_sizes_are_learned() -> None:
