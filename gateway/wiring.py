@@ -200,11 +200,12 @@ class Gateway:
         self._planner = planner(runtime, self._pins, self._fleet.why_not, changes.why_never, self._classify)
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
         walker = self._fleet.configure(runtime, self.written)
+        self.limits = Limiter(runtime, self._means)
         return Stages(
             runtime=runtime,
             identify=Keyring(runtime, self._created).identify,
             parse=parse,
-            admit=Limiter(runtime, self._means).admit,
+            admit=self.limits.admit,
             recall=self._planner.recall if self._planner.recalls else None,
             plan=self._planner.plan,
             attempt=lambda call, plan: walker.open(call, plan, hold),

@@ -28,6 +28,13 @@ class Books(Protocol):
         """What a `key` or `team` has spent in the current period, as far as the ledger knows."""
 
 
+class Limits(Protocol):
+    """What these pages need of the limits (`limits.limiter.Limiter`)."""
+
+    def spent(self, caller: Caller) -> Awaitable[Mapping[str, float]]:
+        """`key`, `team` -> dollars of its budget that are spent or reserved, where that is known now."""
+
+
 class Booked(Protocol):
     """What these pages need of the gateway (`wiring.Gateway`)."""
 
@@ -36,6 +43,9 @@ class Booked(Protocol):
 
     @property
     def ledger(self) -> Books: ...
+
+    @property
+    def limits(self) -> Limits: ...
 
     def identify(self, headers: Mapping[bytes, bytes]) -> Caller: ...
 
@@ -56,7 +66,7 @@ def _own(web: FastAPI, gateway: Booked, prefix: str) -> None:
         caller = gateway.identify(headers_of(request.scope["headers"]))
         request.state.told = {"key": caller.key}
         answer = await _asked(gateway, request, "model", caller.key)
-        return JSONResponse({"key": caller.key, "team": caller.team, **answer, **_allowance(gateway, caller)})
+        return JSONResponse({"key": caller.key, "team": caller.team, **answer, **await _allowance(gateway, caller)})
 
 
 async def _asked(gateway: Booked, request: Request, by: str, key: str | None) -> dict[str, Any]:
@@ -70,18 +80,19 @@ async def _asked(gateway: Booked, request: Request, by: str, key: str | None) ->
         raise GatewayError("database_unavailable", text, retry_after=5) from None
 
 
-def _allowance(gateway: Booked, caller: Caller) -> dict[str, Any]:
+async def _allowance(gateway: Booked, caller: Caller) -> dict[str, Any]:
     """The caller's limits and budgets, and what is spent of these."""
-    limits = gateway.runtime.limits
+    limits, known = gateway.runtime.limits, await gateway.limits.spent(caller)
     limit = caller.limits or limits.default
     team = limits.team_budgets.get(caller.team) if caller.team else None
     return {
         "limits": asdict(limit) if limit else None,
-        "budget": caller.budget and _budget(gateway.ledger, "key", caller.key, caller.budget),
-        "team_budget": team and _budget(gateway.ledger, "team", caller.team or "", team),
+        "budget": caller.budget and _budget(gateway.ledger, "key", caller.key, caller.budget, known),
+        "team_budget": team and _budget(gateway.ledger, "team", caller.team or "", team, known),
     }
 
 
-def _budget(ledger: Books, kind: str, name: str, budget: Budget) -> dict[str, Any]:
-    spent, usd = ledger.spent_usd(kind, name, budget.per), float(budget.usd)
+def _budget(ledger: Books, kind: str, name: str, budget: Budget, known: Mapping[str, float]) -> dict[str, Any]:
+    """The ledger may lag behind by half a minute, and knows of what went beyond the budget."""
+    spent, usd = max(ledger.spent_usd(kind, name, budget.per), known.get(kind, 0.0)), float(budget.usd)
     return {"usd": usd, "per": budget.per, "spent_usd": spent, "left_usd": max(0.0, round(usd - spent, 9))}

@@ -1,4 +1,4 @@
-"""How far each budget is used, as far as this process has seen: for metrics, the caller's own page, and one warning."""
+"""How far each budget is used, as far as this process has seen: for metrics, and one warning."""
 
 from __future__ import annotations
 
@@ -55,7 +55,3 @@ class Budgets:
     def shares(self) -> Mapping[tuple[str, ...], float]:
         """(kind, name) -> share that is used."""
         return {whose: used.share for whose, used in self._used.items()}
-
-    def of(self, kind: str, name: str) -> Used | None:
-        """One budget, if a call has met it."""
-        return self._used.get((kind, name))

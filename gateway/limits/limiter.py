@@ -19,7 +19,7 @@ from gateway.limits.budgets import Budgets
 from gateway.limits.demand import Scope, Sizes, Wanted, most_completion, nano, of_budget, of_limit
 from gateway.limits.edges import Edges
 from gateway.limits.report import headers, refusal
-from gateway.limits.store import Purse, Rate, Settled, Slot, Store, StoreDown, Taken
+from gateway.limits.store import NANO, Purse, Rate, Settled, Slot, Store, StoreDown, Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,20 @@ class Limiter:
         if limit is not None:
             room = limit.tokens_per_minute
             yield from of_limit(Scope("model", model.name, limit), 0 if room is None else held.most.tokens(model, room))
+
+    async def spent(self, caller: Caller) -> dict[str, float]:
+        """`key`, `team` -> dollars of its budget that are spent, or reserved by calls under way; without those that
+        nobody can tell now."""
+        now, wanted = datetime.now(UTC), list[Wanted]()
+        for scope in self.scopes(caller, ""):
+            if scope.budget is not None:
+                spent = self._means.spent(scope.kind, scope.name, scope.budget.per, now)
+                wanted += of_budget(scope, Decimal(0), spent, now)
+        try:
+            left = await self._means.store.peek([one.demand for one in wanted]) if wanted else ()
+        except StoreDown:
+            return {}
+        return {o.scope.kind: (o.demand.capacity - rest) / NANO for o, rest in zip(wanted, left, strict=True)}
 
     # -- a call under way
 

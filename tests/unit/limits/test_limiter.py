@@ -140,6 +140,20 @@ async def test_a_call_without_an_answer_costs_a_request_and_no_tokens() -> None:
     assert (told[b"x-ratelimit-remaining-tokens"], told[b"x-ratelimit-remaining-requests"]) == (b"900", b"7")
 
 
+async def test_what_is_spent_of_budgets_is_told_at_once() -> None:
+    month = Budget(Decimal("0.01"), "month")
+    rig, caller = Rig(Limits(team_budgets={"core": month})), Caller("ci", team="core", budget=month)
+    call = await rig.admit(caller, max_tokens=100)
+    reserved = 100 * 1e-6 + 100 * 2e-6
+    assert await rig.limiter.spent(caller) == {"key": pytest.approx(reserved), "team": pytest.approx(reserved)}
+    end(call, usd="0.0002")
+    rig.spent = 300_000
+    assert await rig.limiter.spent(caller) == {"key": pytest.approx(0.0003), "team": pytest.approx(0.0003)}
+    assert await rig.limiter.spent(Caller("another")) == {}
+    closed = Rig(store=Down())
+    assert await closed.limiter.spent(caller) == {}
+
+
 @pytest.mark.parametrize("section", ["default", "models"])
 async def test_a_rough_count_refuses_nothing_for_good(section: str) -> None:
     limit = Limit(tokens_per_minute=90)
@@ -292,6 +306,9 @@ class Down:
     """A store that never answers, as `closed` has it."""
 
     async def take(self, lease: str, demands: Sequence[Demand]) -> Taken:
+        raise StoreDown
+
+    async def peek(self, demands: Sequence[Demand]) -> tuple[int, ...]:
         raise StoreDown
 
 
