@@ -70,6 +70,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
     family = family_of(checkpoint.config)
     sorted_layers = layers(checkpoint, family)
     own = natural(checkpoint.text_config.get("max_position_embeddings"))
+    identity = checkpoint.identity
     mtp, need = check_mtp(sorted_layers), memory(sorted_layers, context or own)
     findings = [
         *_architecture(checkpoint, family),
@@ -81,7 +82,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
         *_parsers(family),
         *mtp.findings,
         Finding("ok", "memory", str(need)),
-        Finding("ok", "identity", f"identity {checkpoint.identity[:16]} (config, names, dtypes, shapes and sizes)"),
+        Finding("ok", "identity", f"identity {identity[:16]} (config, names, dtypes, shapes and sizes)"),
     ]
     return Report(
         path=checkpoint.path,
@@ -90,7 +91,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
         parameters=parameters(checkpoint),
         quantisation=method(quantisation_config(checkpoint)),
         context=own,
-        identity=checkpoint.identity,
+        identity=identity,
         mtp=mtp,
         memory=need,
         findings=(*findings, _verdict(findings, mtp)),

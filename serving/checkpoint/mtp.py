@@ -171,9 +171,9 @@ def _quantisation(layers: Layers) -> list[Finding]:
     excepted = left_alone(config)
     main = _quantised(layers.reference)
     differing = []
-    for layer in layers.mtp.values():
+    for number, layer in layers.mtp.items():
         for name, quantised in _quantised(layer).items():
-            full = next(module(t.name) for inner, t in layer.items() if module(inner) == name)
+            full = f"{layers.begin(number)}{name}"
             if main.get(name, quantised) != quantised and (quantised or not excepted(full)):
                 differing.append(full)
     if not differing:
