@@ -118,7 +118,7 @@ Port = Annotated[int, Field(ge=1, le=65535), BeforeValidator(_no_bool)]
 Count = Annotated[
     int,
     BeforeValidator(_count),
-    Field(ge=1),
+    Field(ge=1, le=1 << 53),  # up to there every store counts exactly
     WithJsonSchema(
         {
             "anyOf": [

@@ -71,6 +71,7 @@ def test_expiry(text: str, ms: int) -> None:
         ({"models": ["xyz"]}, "wrong", "there are auto, m0, quality"),
         ({"models": []}, "wrong", "models: must not be empty"),
         ({"limits": {"requests_per_minute": 0}}, "wrong", "limits.requests_per_minute: must be at least 1"),
+        ({"limits": {"tokens_per_minute": "10000000G"}}, "wrong", "must be at most 9007199254740992"),
         ({"limits": {"requests": 1}}, "wrong", "limits.requests: unknown key, known are requests_per_minute"),
         ({"limits": 5}, "wrong", "limits: must be a mapping"),
         ({"budget": {"usd": 0}}, "wrong", "budget.usd: must be more than 0"),
