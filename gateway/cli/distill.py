@@ -44,7 +44,8 @@ def distill(
         return _told(str(error), 1)
     except KeyboardInterrupt:
         return _told(f"broken off; the same command with --resume goes on where {out} was kept last", 130)
-    _summarize(outcome)
+    if outcome.first:
+        _summarize(outcome)
     return 0
 
 

@@ -62,6 +62,8 @@ class Outcome:
     history: Sequence[Point]
     loaded: int
     """Tensors of the MTP layer that the checkpoint had already."""
+    first: bool
+    """Whether this process is the one that wrote it: torchrun starts several."""
 
 
 def distill(
@@ -82,9 +84,10 @@ def distill(
         if resume:
             trainer.restore(notes / STATE)
         _train(trainer, settings.steps, notes, report)
-        if _first():
+        first = _first()
+        if first:
             write(target, model, out)
-    return Outcome(out, trainer.history, loaded)
+    return Outcome(out, trainer.history, loaded, first)
 
 
 def _room(path: Path, out: Path, resume: bool) -> Path:
@@ -172,7 +175,8 @@ def _train(trainer: Trainer, steps: int, notes: Path, report: Report) -> None:
                 _keep(trainer, notes)
         last = trainer.history[-1]
         line = f"step {trainer.step}, loss {loss:.3f}; held out: loss {last.loss:.3f}, acceptance {last.acceptance:.1%}"
-        report("training", trainer.step / steps, line)
+        if _first():
+            report("training", trainer.step / steps, line)
 
 
 def _keep(trainer: Trainer, notes: Path) -> None:

@@ -13,6 +13,16 @@ Make = Callable[..., Path]
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
+@pytest.fixture(autouse=True, scope="package")
+def one_thread() -> None:
+    """On a busy machine two threads mostly wait for each other."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """`make(name)` writes a checkpoint with random weights, without the tensors whose name holds `drop`."""
