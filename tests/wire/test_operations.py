@@ -12,7 +12,7 @@ import pytest
 
 from gateway.database import Database
 from tests.conftest import StartGateway
-from tests.fakes import Hang, Reply, Sse, Upstream, WaitFor, chunk, error, request
+from tests.fakes import Cut, Hang, Reply, Sse, Upstream, WaitFor, chunk, error, request
 from tests.fakes.chat import DONE
 from tests.harness import Gateway, LocalGateway, config_for
 from tests.wire.calls import LIMIT, payloads
@@ -189,6 +189,28 @@ async def test_two_processes_agree_within_a_second_and_a_restart_keeps_it(
         assert (await admin(restarted, "state"))["upstreams"][0]["replicas"][0]["drained"] is True
 
 
+@pytest.mark.slow
+async def test_all_workers_are_told_of_and_follow(upstream: Upstream, second: Upstream) -> None:
+    redis = {"redis_url": "redis://127.0.0.1:1/0"}  # nobody answers there, and no limit asks
+    config = config_for(upstream, second, gateway=SETTINGS | redis)
+    async with Gateway(config, arguments=("--workers", "2")) as gw, asyncio.timeout(LIMIT * 2):
+        while (await admin(gw, "state"))["workers"] < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        for _ in range(20):
+            assert (await gw.chat()).header("x-turnout-model") == "m0"
+        for _ in range(4):  # whichever worker answers
+            (row,) = (await admin(gw, "state"))["counters"]["requests"]
+            assert (row["model"], row["count"]) == ("m0", 20)
+        await admin(gw, "models/m0", {"closed": True})
+        began, followed = time.monotonic(), 0
+        while followed < 20:
+            followed = followed + 1 if (await gw.chat()).header("x-turnout-model") == "m1" else 0
+            assert time.monotonic() - began < BOUND or followed
+        for _ in range(4):
+            state = await admin(gw, "state")
+            assert (state["workers"], state["models"][0]["closed"]["reason"]) == (2, "")
+
+
 # -- what is told
 
 
@@ -211,6 +233,19 @@ async def test_events(gw: LocalGateway) -> None:
         assert first.keys() == later.keys() == (await admin(gw, "state")).keys()
     async with asyncio.timeout(LIMIT):
         while len(gw.app.gateway.watchers):  # noqa: ASYNC110 - the page has left
+            await asyncio.sleep(0.01)
+
+
+async def test_a_slow_page_is_cut_off(gw: LocalGateway) -> None:
+    async with asyncio.timeout(LIMIT), gw.connect() as client:
+        await client.send(request("GET", "/admin/events", ADMIN))
+        events = events_of(await client.response())
+        await anext(events)
+        (listener,) = gw.app.gateway.watchers._listeners
+        listener.drop()  # as the producer does
+        with pytest.raises(Cut):
+            await anext(events)
+        while len(gw.app.gateway.watchers):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
