@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gateway.config.runtime import Experiment, Runtime
 from gateway.database import Database, DatabaseDown
 from gateway.overrides import Changes, NoOverrides, Override, Overrides, stored
 from gateway.telemetry.logs import logger
+from tests.fakes.postgres import Postgres
 from tests.unit.building import a_model, a_runtime, an_upstream
 
 TARGETS = tuple(resolve(f"http://127.0.0.1:{port}/v1") for port in (9, 10))
@@ -38,9 +39,23 @@ class Lines:
     debug = info = warning = error = critical = msg
 
 
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return "sqlite:///t.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database("sqlite:///t.db", tmp_path)
+async def database(tmp_path: Path, url: str) -> AsyncIterator[Database]:
+    database = Database(url, tmp_path)
     await database.migrate()
     yield database
     await database.close()
@@ -183,11 +198,9 @@ async def test_changes_at_the_same_time_are_all_kept(overrides: Overrides) -> No
     assert set(overrides.changes.of("upstream")["local"].value["drained"]) == {target.url for target in targets}
 
 
-async def test_a_new_process_finds_them_and_others_follow(
-    database: Database, tmp_path: Path, overrides: Overrides
-) -> None:
+async def test_a_new_process_finds_them_and_others_follow(tmp_path: Path, url: str, overrides: Overrides) -> None:
     seen, reloads = asyncio.Event(), asyncio.Event()
-    other = Overrides(Database("sqlite:///t.db", tmp_path), Lines().log, seen.set, reloads.set, every=0.01)
+    other = Overrides(Database(url, tmp_path), Lines().log, seen.set, reloads.set, every=0.01)
     await other.start()
     assert (other.up, other.changes) == (True, Changes())
     try:
@@ -204,11 +217,11 @@ async def test_a_new_process_finds_them_and_others_follow(
     finally:
         await other.close()
         await other.database.close()
-    assert (await stored(runtime_in(tmp_path))) == overrides.changes
+    assert (await stored(runtime_in(tmp_path, url))) == overrides.changes
 
 
-def runtime_in(folder: Path) -> Runtime:
-    settings = replace(RUNTIME.gateway, database_url="sqlite:///t.db")
+def runtime_in(folder: Path, url: str = "sqlite:///t.db") -> Runtime:
+    settings = replace(RUNTIME.gateway, database_url=url)
     return replace(RUNTIME, file=folder / "routing.yaml", gateway=settings)
 
 
