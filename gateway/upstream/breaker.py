@@ -194,10 +194,9 @@ class Breakers:
         group = self._groups.get((model.upstream.name, model.name))
         return group.why_not if group is not None else None
 
-    def at(self, upstream: str, target: Target) -> Mapping[str, int]:
-        """Model -> the state of its breaker at one address."""
-        here = {model: self._all.get((upstream, model, target)) for owner, model in self._groups if owner == upstream}
-        return {model: breaker.state for model, breaker in here.items() if breaker is not None}
+    def each(self) -> Mapping[tuple[str, str, Target], int]:
+        """(upstream, model, address) -> the state of that breaker."""
+        return {where: breaker.state for where, breaker in self._all.items()}
 
     def states(self) -> Mapping[tuple[str, str], int]:
         """(upstream, model) -> CLOSED, HALF_OPEN or OPEN."""

@@ -112,10 +112,10 @@ class Fleet:
 
     def replica_breakers(self) -> Mapping[Labels, float]:
         """(upstream, replica, model) -> CLOSED, HALF_OPEN or OPEN."""
+        places = {(upstream.name, target): place for upstream, place, target in self._all()}
         return {
-            (u.name, place, model): state
-            for u, place, t in self._all()
-            for model, state in self.breakers.at(u.name, t).items()
+            (upstream, places[upstream, target], model): state
+            for (upstream, model, target), state in self.breakers.each().items()
         }
 
     def watch(self, seconds: float = SCRAPE_SECONDS) -> None:
