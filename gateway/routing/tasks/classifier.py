@@ -39,7 +39,7 @@ class Classifier:
         return Classifier(lambda: self._weights, self._tasks | dict(tasks))
 
     def prepare(self) -> None:
-        """Read the weights and learn the examples now (some 10 ms), not at the first message."""
+        """Read the weights and learn the examples now (some 25 ms), not at the first message."""
         self.classify("ready")
 
     @cached_property

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 HEAD, TAIL = 2000, 1000
 """Characters of a long message that are looked at: its beginning and its end."""
-SAID_HEAD, SAID_TAIL = 700, 400
+SAID_HEAD, SAID_TAIL = 540, 340
 """The same for what is said in it, in bytes: a Chinese character says more than a letter, and takes longer."""
 
 KIND = re.compile(
@@ -48,6 +48,14 @@ HAN = "㐀"
 BOUNDARIES = frozenset(",.;:!?，。；：！？、\n…()（）\"“”'「」-—")
 DONE = frozenset("了完过好")
 QUESTIONS = frozenset("?？")
+FIRST = re.compile(r"\s*([^.?!。？！\n]*[.?!。？！]?)")
+"""The first sentence."""
+TOPICS = (
+    frozenset({"@world"}),
+    frozenset({"@tech", "@test", "@quality", "@fault", "@review", "@change"}),
+    frozenset({"@life", "@feel", "@greet", "@mine"}),
+)
+"""Families of words: the world, the trade, and oneself."""
 
 
 class Lexicon:
@@ -77,8 +85,8 @@ class Parts:
 
 
 def features(text: str, lexicon: Lexicon) -> set[str]:
-    """The features of a message: words and pairs of words, characters of Chinese in groups of one to three, and shape
-    (their names begin with `=`)."""
+    """The features of a message: words and pairs of words, characters of Chinese in groups of one to three, those of
+    the first sentence once more, and shape (their names begin with `=`)."""
     if len(text) > HEAD + TAIL:
         text = text[:HEAD] + "\n" + text[-TAIL:]
     parts = take_apart(text)
@@ -87,7 +95,7 @@ def features(text: str, lexicon: Lexicon) -> set[str]:
     length = len(raw)
     if length > SAID_HEAD + SAID_TAIL:
         said = (raw[:SAID_HEAD] + b"\n" + raw[-SAID_TAIL:]).decode(errors="ignore")
-    return words(said, lexicon) | shape(text, said, length, parts)
+    return words(said, lexicon) | opening(said) | shape(text, said, length, parts)
 
 
 def take_apart(text: str) -> Parts:
@@ -127,6 +135,17 @@ def words(said: str, lexicon: Lexicon) -> set[str]:
             before = latin(plain(token), before, found, classes, lexicon)
     found.add(before + " |")
     return found | sequences(classes)
+
+
+def opening(said: str) -> set[str]:
+    """The words of the first sentence, Chinese in pairs of characters; their names begin with `1`."""
+    found: set[str] = set()
+    for token in TOKEN.findall(FIRST.match(said)[1]):  # type: ignore[index]
+        if token[0] >= HAN:
+            found.update("1" + a + b for a, b in pairwise(token))
+        else:
+            found.add("1" + plain(token))
+    return found
 
 
 def plain(token: str) -> str:
@@ -174,16 +193,28 @@ def han(run: str, before: str, found: set[str], classes: list[str], lexicon: Lex
 
 
 def sequences(classes: list[str]) -> set[str]:
-    """Classes of words alone, in pairs as they follow each other, the first ones and the last ones."""
+    """Classes of words, and their families as they follow each other, the first ones and the last ones. Which of
+    `TOPICS` a message touches says most about those that name no task."""
     found = set(classes)
-    kinds = [kind for kind in classes if kind != "|"]
+    families = [family(kind) if "/" in kind else kind for kind in classes]
+    kinds = [kind for kind in families if kind != "|"]
     if not kinds:
         return set()
-    found.update(f"{a}>{b}" for a, b in pairwise(classes))
+    found.update(families)
+    found.update(f"{a}>{b}" for a, b in pairwise(families))
     found.update(f"{a}>>{b}" for a, b in pairwise(kinds))
     found.update("^" + ">".join(kinds[:n]) for n in (1, 2, 3))
     found.update("$" + ">".join(kinds[-n:]) for n in (1, 2))
+    world, trade, oneself = (sum(map(topic.__contains__, kinds)) for topic in TOPICS)
+    found.add(f"=topics {min(world, 2)} {min(trade, 2)}")
+    found.add(f"=topics {min(world, 1)} {min(trade, 1)} {min(oneself, 1)}")
     return found
+
+
+def family(kind: str) -> str:
+    """`@world/food` is of the family `@world`, `@fault/symptom.ed` of `@fault.ed`."""
+    name, _, rest = kind.partition("/")
+    return name + ".ed" if rest.endswith(".ed") else name
 
 
 def shape(text: str, said: str, length: int, parts: Parts) -> set[str]:

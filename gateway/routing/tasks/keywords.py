@@ -12,6 +12,8 @@ LOOKED_AT = 160
 _PLEASE = r"\s*(?:(?:please|pls|can you|could you|would you)\s+)?"
 _QING = r"\s*(?:请你?|麻烦你?|帮我|帮忙)?"
 _NO_QUESTION = r"(?!.{0,60}(?:什么|为啥|区别|意思|吗|怎么|之后|以后|完了|[?？]))"
+_NOT_THEN = r"(?!.{0,60}\b(?:then|run)\b)"
+"""Nothing is to be done afterwards: that would be an agent's work."""
 
 OPENINGS = (
     ("complete", r"\s*<\|?fim_(?:prefix|begin)\|?>|\s*<PRE> "),
@@ -21,15 +23,25 @@ OPENINGS = (
     ),
     ("complete", _QING + r"(?:补全|续写|补完)(?:这|下面|代码|函数|剩)"),
     ("refactor", _PLEASE + r"(?:refactor|restructure|optimi[sz]e) (?!.{0,80}[?？])"),
-    ("refactor", _QING + r"(?:重构|优化)(?:一下|下)?" + _NO_QUESTION),
+    ("refactor", _QING + r"(?:重构|优化)(?:一下|下)?(?!之?前)" + _NO_QUESTION),
     (
         "test",
-        _PLEASE + r"(?:write|add|create|generate) (?:some |a few |the |more )?(?:\w+ )?(?:unit |integration )?tests\b",
+        _PLEASE
+        + r"(?:write|add|create|generate) (?:some |a few |the |more )?(?:\w+ )?(?:unit |integration )?tests\b"
+        + _NOT_THEN,
     ),
-    ("review", _PLEASE + r"(?:review|critique) (?!all|every|each|open|the open)"),
+    ("review", _PLEASE + r"(?:review|critique) (?:this|these|(?:the|my) (?:diff|patch|change|code|pr))\b"),
     ("review", _QING + r"(?:评审|审查|review ?)(?:一下)?(?:这|我|下面)" + _NO_QUESTION),
-    ("explain", _PLEASE + r"explain (?!.{0,60}\bthen\b)"),
-    ("explain", _QING + r"(?:解释|讲解)(?:一下|下)?(?:这|下面|什么|为什么)"),
+    (
+        "explain",
+        _PLEASE
+        + r"explain (?:this|these|the following) (?:code|function|line|regex|query|refactor\w*|diff)\b"
+        + _NOT_THEN,
+    ),
+    (
+        "explain",
+        _QING + r"(?:解释|讲解)(?:一下|下)?(?:这|下面)(?:[段个行次条]|些)?(?:代码|函数|重构|改动|正则|查询)",
+    ),
     ("other", _PLEASE + r"translate "),
     ("other", r"\s*(?:请|帮我)?把.{1,60}(?:翻译成|译成)"),
 )

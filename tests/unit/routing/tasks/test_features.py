@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.routing.tasks.features import SAID_HEAD, SAID_TAIL, Lexicon, features, take_apart
+from gateway.routing.tasks.features import SAID_HEAD, SAID_TAIL, Lexicon, family, features, take_apart
 
 LEXICON = Lexicon(
     {"fix": "@fix", "clean": "@tidy", "clean up": "@change", "单元测试": "@test", "测试": "@try", "写": "@make"}
@@ -63,6 +63,27 @@ def test_chinese_words_are_found_by_the_longest_match() -> None:
 def test_what_is_done_differs_from_what_is_to_be_done() -> None:
     assert "@make.ed" in features("写完了", LEXICON)
     assert "@make" in features("写一下", LEXICON)
+
+
+def test_a_class_says_its_family_too() -> None:
+    found = features("fix the soup", Lexicon({"fix": "@fix", "soup": "@world/food"}))
+    assert {"@world/food", "@world", "@fix>@world", "=topics 1 0"} <= found
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("@fix.ed", "@fix.ed"), ("@world/food", "@world"), ("@fault/symptom.ed", "@fault.ed"), ("|", "|")],
+)
+def test_families(kind: str, name: str) -> None:
+    assert family(kind) == name
+
+
+def test_the_first_sentence_counts_twice() -> None:
+    found = features("Why? It stops. 为什么", LEXICON)
+    assert {"1why", "1?", "stops"} <= found
+    assert "1stops" not in found
+    assert {"1为什", "1什么"} <= features("为什么停了。修一下", LEXICON)
+    assert "1修一" not in features("为什么停了。修一下", LEXICON)
 
 
 def test_numbers_and_identifiers_have_one_name() -> None:

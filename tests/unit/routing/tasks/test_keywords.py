@@ -39,6 +39,10 @@ def test_an_opening_names_the_task(text: str, task: str) -> None:
         "review all open pull requests and merge the green ones",
         "explain it, then commit the fix",
         "my tests fail",
+        "explain the offside rule",
+        "review of the new film",
+        "write the missing tests, run them and commit",
+        "重构前先补测试",
         " " * LOOKED_AT + "refactor this",
     ],
 )
