@@ -328,13 +328,11 @@ class NoOverrides:
 
 
 async def stored(runtime: Runtime) -> Changes:
-    """The changes that a gateway with this configuration has, for commands; no database is made. Raises DatabaseDown,
-    WrongUrl."""
+    """The changes that a gateway with this configuration has, for commands; none where the database's tables are of an
+    earlier version. Raises DatabaseDown, WrongUrl."""
     from sqlalchemy import inspect
 
     database = Database(runtime.gateway.database_url, runtime.file.parent)
-    if database.place.file is not None and not database.place.file.exists():
-        return Changes()
     try:
         async with database.read(LOOK_SECONDS) as connection:
             made = await connection.run_sync(lambda c: inspect(c).has_table("overrides"))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from gateway.config import Runtime
-from gateway.database import DatabaseDown, WrongUrl
+from gateway.database import DatabaseDown, WrongUrl, locate
 from gateway.overrides import Changes, stored
 
 
 def known_changes(runtime: Runtime) -> tuple[Changes, str | None]:
     """The changes that a gateway with this configuration has, and why they cannot be read."""
     try:
+        file = locate(runtime.gateway.database_url, runtime.file.parent).file
+        if file is not None and not file.exists():
+            return Changes(), None  # to look would make one
         return asyncio.run(stored(runtime)), None
     except (DatabaseDown, WrongUrl) as trouble:
         return Changes(), f"changes at run time cannot be read: {trouble}"

@@ -225,11 +225,6 @@ def runtime_in(folder: Path, url: str = "sqlite:///t.db") -> Runtime:
     return replace(RUNTIME, file=folder / "routing.yaml", gateway=settings)
 
 
-async def test_a_command_makes_no_database(tmp_path: Path) -> None:
-    assert await stored(runtime_in(tmp_path)) == Changes()
-    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
-
-
 async def test_while_the_database_is_down_the_known_ones_stay(tmp_path: Path) -> None:
     lines = Lines()
     folder = tmp_path / "later"
