@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import sys
@@ -25,7 +26,7 @@ from statistics import median
 import torch
 
 from benchmarks.machine import facts
-from benchmarks.process import free_port
+from benchmarks.process import PROC, free_port
 from benchmarks.report import markdown_table
 from gateway.config import load
 from serving.checkpoint import graft
@@ -106,7 +107,7 @@ class Rise:
     accepted: int
     tokens: int
     cpu: float
-    """Seconds of its process."""
+    """Seconds of all its processes."""
     seconds: float
 
     @property
@@ -118,15 +119,38 @@ COUNTERS = (
     "vllm:spec_decode_num_draft_tokens",
     "vllm:spec_decode_num_accepted_tokens",
     "vllm:generation_tokens",
-    "process_cpu_seconds",
 )
+
+
+def cpu_seconds(port: int) -> float:
+    """Of the engine at `port`: its server and the process of its model share a session."""
+    pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+    (session,) = {session_of(pid) for pid in pids if f"--port\0{port}\0".encode() in read(pid, "cmdline")}
+    tasks = [task for pid in pids if session_of(pid) == session for task in (PROC / str(pid) / "task").iterdir()]
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def read(pid: int, name: str) -> bytes:
+    """A file of /proc; empty where the process is gone."""
+    try:
+        return (PROC / str(pid) / name).read_bytes()
+    except OSError:
+        return b""
+
+
+def session_of(pid: int) -> int | None:
+    """None where the process is gone."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 async def counters(port: int) -> list[float]:
     """COUNTERS as they stand."""
     text = (await ask(port, "/metrics")).body.decode()
     found = (re.findall(rf"^{name}_total(?:{{.*}})? (\S+)$", text, re.MULTILINE) for name in COUNTERS)
-    return [sum(map(float, values)) for values in found]
+    return [*(sum(map(float, values)) for values in found), cpu_seconds(port)]
 
 
 async def asked(port: int, prompts: Sequence[str], at_once: int) -> Rise:
