@@ -65,10 +65,9 @@ def _refused(console: Console, config: Path, problems: tuple[Problem, ...], as_j
 
 def _report(console: Console, runtime: Runtime) -> None:
     _table(console, list(_rows(runtime)))
-    for title, notices, style in (("notices", runtime.notices, "yellow"), ("not active yet", runtime.inactive, "dim")):
-        if notices:
-            _lines(console, ["", title], "bold")
-            _lines(console, (f"  {notice.where}: {notice.text}" for notice in notices), style)
+    if runtime.notices:
+        _lines(console, ["", "notices"], "bold")
+        _lines(console, (f"  {notice.where}: {notice.text}" for notice in runtime.notices), "yellow")
     access = (
         "any credential or none (loopback only)"
         if runtime.open_to_all
@@ -153,7 +152,6 @@ def _document(runtime: Runtime) -> dict[str, Any]:
             for route in runtime.routes.values()
         ],
         "notices": [asdict(notice) for notice in runtime.notices],
-        "inactive": [asdict(notice) for notice in runtime.inactive],
     }
 
 

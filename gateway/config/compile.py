@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.config import runtime, schema
-from gateway.config.activity import inactive_paths
 from gateway.config.base_url import resolve
 from gateway.config.env import proxy_for
 from gateway.config.problems import ConfigError, Finding, Source
@@ -54,7 +53,6 @@ def compile_runtime(inputs: Inputs) -> Runtime:
         experiments=MappingProxyType({name: _experiment(name, entry) for name, entry in config.experiments.items()}),
         tasks=MappingProxyType(dict(config.tasks)),
         notices=(*inputs.notices, *_notices(inputs, upstreams)),
-        inactive=tuple(inputs.source.notice(path, "not active yet") for path in inactive_paths(inputs.values)),
     )
 
 

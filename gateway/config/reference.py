@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
 
-from gateway.config.activity import activity
 from gateway.config.fields import Section
 from gateway.config.schema import Config
 from gateway.config.validate import section_of
@@ -23,8 +22,7 @@ for editors is [routing.schema.json](routing.schema.json), the guide is
 [../guides/configuration.md](../guides/configuration.md).
 
 Unknown keys are refused. A key without a value counts as absent, and an absent section means off. `${VAR}` and
-`${VAR:-default}` may stand in any value. "Active" says whether this version acts on a key: what is *not yet* active is
-checked all the same, and `turnout check` lists where a file uses it.
+`${VAR:-default}` may stand in any value.
 """
 REFERENCE = MappingProxyType({"type": "string", "pattern": r"\$\{"})
 
@@ -84,7 +82,7 @@ def _chapter(part: Part, schema: Mapping[str, Any]) -> str:
     title = f"## {part.title}" if part.title == "the file" else f"## `{part.title}`"
     others = ", ".join(f"`{_title(pattern)}`" for pattern in part.patterns[1:])
     meaning = f"{(part.section.__doc__ or '').strip()}{f' Also at {others}.' if others else ''}"
-    heading = "| key | type | default | meaning | active |\n|---|---|---|---|---|"
+    heading = "| key | type | default | meaning |\n|---|---|---|---|"
     return "\n".join([title, "", meaning, "", heading, *(_row(part, *item, schema) for item in properties.items()), ""])
 
 
@@ -96,8 +94,7 @@ def _properties(definition: Mapping[str, Any]) -> dict[str, Any]:
 def _row(part: Part, key: str, node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     field = next(field for name, field in part.section.model_fields.items() if (field.alias or name) == key)
     default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
-    pattern = tuple("*" if step == "[]" else step for step in (*part.patterns[0], key))
-    cells = (f"`{key}`", _type(node, schema), default, field.description or "", activity(pattern))
+    cells = (f"`{key}`", _type(node, schema), default, field.description or "")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

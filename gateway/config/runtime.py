@@ -228,5 +228,3 @@ class Runtime:
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """Task types of the file, added to the built-in ones."""
     notices: tuple[Notice, ...] = ()
-    inactive: tuple[Notice, ...] = ()
-    """Keys of the file whose behaviour this version does not have yet."""

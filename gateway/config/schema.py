@@ -1,7 +1,4 @@
-"""The whole of `routing.yaml`, one frozen class per section; docs/reference/config.md is generated from it.
-
-A later part that gives a key its behaviour deletes the key's row in `activity.py`; the schema stays.
-"""
+"""The whole of `routing.yaml`, one frozen class per section; docs/reference/config.md is generated from it."""
 
 from __future__ import annotations
 

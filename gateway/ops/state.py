@@ -141,7 +141,7 @@ class State:
             "digest": written.digest,
             "file": str(written.file),
             "loaded_at": reloads.loaded_at,
-            "notices": [asdict(notice) for notice in (*written.notices, *written.inactive)],
+            "notices": [asdict(notice) for notice in written.notices],
             "refused": reloads.refused,
         }
 

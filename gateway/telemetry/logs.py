@@ -149,8 +149,6 @@ def configuration(log: FilteringBoundLogger, runtime: Runtime) -> None:
     log.info("configuration in force", file=str(runtime.file), digest=runtime.digest)
     for notice in runtime.notices:
         log.warning(notice.text, where=notice.where)
-    for notice in runtime.inactive:
-        log.warning(f"not active yet: {notice.text}", where=notice.where)
     for upstream in runtime.upstreams.values():
         if upstream.off is not None:
             log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")

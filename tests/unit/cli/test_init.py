@@ -43,7 +43,6 @@ def test_without_a_checkpoint_all_models_are_those_of_the_upstream(folder):
     assert list(runtime.models) == ["fast", "quality", "fallback"]
     assert runtime.models["fast"].ids == ("kimi-k2.5",)
     assert runtime.models["fallback"].ids == ("claude-sonnet-4-6", "claude-sonnet")
-    assert runtime.inactive == ()
 
 
 def test_with_a_checkpoint_quality_is_the_local_engine(folder):

@@ -107,7 +107,6 @@ def test_what_is_wrong_causes_no_second_message_elsewhere(refused, minimal):
 def test_an_absent_section_means_off(load_text, minimal):
     runtime = load_text(minimal)
     assert runtime.open_to_all
-    assert runtime.inactive == ()
     assert runtime.notices == ()
     assert runtime.gateway.host == "127.0.0.1"
 

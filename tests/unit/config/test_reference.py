@@ -56,4 +56,3 @@ def test_the_yaml_of_the_guide_loads(load_text):
     guide = (FOLDER.parent / "guides" / "configuration.md").read_text(encoding="utf-8")
     runtime = load_text(guide.split("```yaml\n")[1].split("```")[0], {"TAOTOKEN_KEY": "k", "TURNOUT_CI_KEY": "c"})
     assert list(runtime.models) == ["fast", "quality"]
-    assert runtime.inactive == ()
