@@ -26,14 +26,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 if TYPE_CHECKING:
+    import aiosqlite
     from sqlalchemy import Connection
     from sqlalchemy.engine import URL
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -116,6 +119,8 @@ class Database:
         self._engine: AsyncEngine | None = None
         self._migration_seconds = migration_seconds
         self._starting = asyncio.Lock()
+        self._threads: WeakSet[Thread] = WeakSet()
+        """aiosqlite's, one per connection; they end some time after their connection has."""
         self._current: object = None
         """Which SQLite file is up to date; with PostgreSQL, whether it is."""
 
@@ -150,7 +155,7 @@ class Database:
     async def _started(self) -> AsyncEngine:
         async with self._starting:
             if self._engine is None:
-                self._engine = await asyncio.to_thread(_engine, self.place)  # imports a lot
+                self._engine = await asyncio.to_thread(_engine, self.place, self._threads)  # imports a lot
             return self._engine
 
     async def migrate(self) -> None:
@@ -207,6 +212,8 @@ class Database:
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.dispose()
+        for thread in list(self._threads):  # a loop that is gone when a thread reports to it makes the thread fail
+            await asyncio.to_thread(thread.join, BUSY_SECONDS)
 
 
 def _identity(file: Path | None) -> object:
@@ -225,7 +232,8 @@ def newest() -> str:
     return max(file.name[1:5] for file in (MIGRATIONS / "versions").glob("v[0-9]*.py"))
 
 
-def _engine(place: Place) -> AsyncEngine:
+def _engine(place: Place, threads: WeakSet[Thread]) -> AsyncEngine:
+    """`threads` gets those that SQLite's connections make."""
     from sqlalchemy import event
     from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -237,10 +245,24 @@ def _engine(place: Place) -> AsyncEngine:
             "connection_class": _parting(),
         }
         return create_async_engine(_postgresql_url(place), connect_args=options, **limits)
-    engine = create_async_engine(_sqlite_url(place), connect_args={"timeout": BUSY_SECONDS}, **limits)
+    options = {"timeout": BUSY_SECONDS, "async_creator_fn": _opener(threads)}
+    engine = create_async_engine(_sqlite_url(place), connect_args=options, **limits)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
+
+
+def _opener(threads: WeakSet[Thread]) -> Callable[..., aiosqlite.Connection]:
+    """aiosqlite's `connect`, whose threads are known."""
+    import aiosqlite
+
+    def opened(*args: Any, **options: Any) -> aiosqlite.Connection:
+        connection = aiosqlite.connect(*args, **options)
+        connection._thread.daemon = True  # as SQLAlchemy has it: no process waits for it at its end
+        threads.add(connection._thread)
+        return connection
+
+    return opened
 
 
 def _parting() -> type[Any]:

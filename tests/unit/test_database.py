@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.config import Config
@@ -169,6 +172,32 @@ async def test_a_file_that_is_no_database(name: str, tmp_path: Path) -> None:
     with pytest.raises(DatabaseDown):
         await database.migrate()
     await database.close()
+
+
+def test_no_thread_outlives_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's thread that reports to a loop which is gone fails, and a failed connection's is the last to end."""
+    connect, ended = sqlite3.connect, threading.Event()
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        try:
+            return connect(*arguments, **options)
+        finally:
+            ended.wait(0.2)
+
+    async def fails() -> None:
+        database = Database("sqlite:///missing/t.db", tmp_path)
+        with pytest.raises(DatabaseDown):
+            async with database.read(seconds=0.1):
+                pass
+        assert drivers(), "the connection is not yet refused"
+        await database.close()
+        assert not drivers()
+
+    def drivers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if "_connection_worker_thread" in thread.name]
+
+    monkeypatch.setattr(sqlite3, "connect", slow)
+    asyncio.run(fails())
 
 
 @pytest.mark.slow
