@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.config import runtime, schema
 from gateway.config.base_url import resolve
+from gateway.config.engine import Engine as EngineSection
 from gateway.config.env import proxy_for
 from gateway.config.problems import ConfigError, Finding, Source
 from gateway.config.runtime import Notice, Runtime, Target
@@ -108,14 +109,19 @@ def _proxy(inputs: Inputs, name: str, targets: tuple[Target, ...]) -> str | None
     return proxies.pop() if proxies else None
 
 
-def _engine(inputs: Inputs, entry: schema.Engine) -> runtime.Engine:
+def _engine(inputs: Inputs, entry: EngineSection) -> runtime.Engine:
+    folder = inputs.file.absolute().parent
     return runtime.Engine(
-        checkpoint=inputs.file.absolute().parent / entry.checkpoint,
+        checkpoint=folder / entry.checkpoint,
         port=entry.port,
         replicas=entry.replicas,
         tensor_parallel=entry.tensor_parallel,
         speculative=MappingProxyType(entry.speculative) if entry.speculative else None,
         args=MappingProxyType(entry.args),
+        gpus=entry.gpus,
+        adapters=MappingProxyType({name: folder / path for name, path in entry.adapters.items()}),
+        restarts=entry.restarts,
+        alarm=runtime.Alarm(**dict(entry.alarm)),
     )
 
 
@@ -192,6 +198,9 @@ def _notices(inputs: Inputs, upstreams: Mapping[str, runtime.Upstream]) -> Itera
         engine = upstreams[name].engine
         if engine is not None and not engine.checkpoint.is_dir():
             yield notice(("upstreams", name, "engine", "checkpoint"), "there is no such folder here")
+        for adapter, folder in (engine.adapters if engine is not None else {}).items():
+            if not folder.is_dir():
+                yield notice(("upstreams", name, "engine", "adapters", adapter), "there is no such folder here")
         for index, text in enumerate(entry.base_url or ()):
             url = upstreams[name].targets[index].url
             if url != text:

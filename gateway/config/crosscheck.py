@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.config.base_url import resolve
+from gateway.config.engine import Engine
 from gateway.config.network import is_loopback
 from gateway.config.problems import Finding, KeyPath, nearest
 from gateway.config.reachable import unreachable
@@ -109,6 +110,18 @@ def _upstreams(checks: Checks) -> Iterator[Finding]:
         elif not upstream.engine and not upstream.base_url and name not in checks.off:
             yield Finding(path, "must have base_url or engine")
         yield from _base_urls(checks, path, upstream)
+        if upstream.engine:
+            yield from _gpus((*path, "engine", "gpus"), upstream.engine)
+
+
+def _gpus(path: KeyPath, engine: Engine) -> Iterator[Finding]:
+    """Each replica gets the same number of them, `tensor_parallel` at least."""
+    gpus, replicas = engine.gpus or (), engine.replicas
+    if len(set(gpus)) < len(gpus):
+        yield Finding(path, "names a GPU twice")
+    elif gpus and (len(gpus) % replicas or len(gpus) < replicas * engine.tensor_parallel):
+        needed = f"{replicas} replicas with tensor_parallel {engine.tensor_parallel}"
+        yield Finding(path, f"{len(gpus)} GPUs cannot be shared out evenly to {needed}")
 
 
 def _base_urls(checks: Checks, path: KeyPath, upstream: Upstream) -> Iterator[Finding]:

@@ -114,6 +114,7 @@ Positive = Annotated[int, Field(ge=1), BeforeValidator(_no_bool)]
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(_no_bool)]
 Dollars = Annotated[float, Field(gt=0), BeforeValidator(_no_bool)]
 Rate = Annotated[float, Field(ge=0), BeforeValidator(_no_bool)]
+Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_no_bool)]
 Port = Annotated[int, Field(ge=1, le=65535), BeforeValidator(_no_bool)]
 Count = Annotated[
     int,

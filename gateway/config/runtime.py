@@ -43,6 +43,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Alarm:
+    """What happens when speculation goes wrong."""
+
+    action: Literal["warn", "move", "off"] = "warn"
+    drift: float = 0.25
+    """Share of the baseline's acceptance that may be lost."""
+    stall_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """A vLLM that Turnout runs."""
 
@@ -54,6 +64,13 @@ class Engine:
     """Passed to vLLM unread."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Further vLLM flags, without the leading dashes."""
+    gpus: tuple[int, ...] | None = None
+    """Of this machine, by number, for all replicas; None: all, each replica sees all."""
+    adapters: Mapping[str, Path] = field(default_factory=dict)
+    """LoRA adapters: the id that they are asked under -> folder."""
+    restarts: int = 5
+    """In ten minutes, for one replica."""
+    alarm: Alarm = Alarm()
 
 
 @dataclass(frozen=True, slots=True)

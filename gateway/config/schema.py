@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gateway.config.engine import Engine
 from gateway.config.fields import (
     Count,
     Dollars,
@@ -17,7 +18,6 @@ from gateway.config.fields import (
     Networks,
     Number,
     Origins,
-    Port,
     Positive,
     Rate,
     Regex,
@@ -82,23 +82,6 @@ class Gateway(Section):
     """Upstream calls for one request, at most."""
     breaker: Breaker = Breaker()
     """When an upstream that keeps failing is left alone, see below."""
-
-
-class Engine(Section):
-    """A vLLM that Turnout runs."""
-
-    checkpoint: Text
-    """Folder of the checkpoint, relative to this file."""
-    port: Port = 8100
-    """Port on 127.0.0.1; replicas take the following ones."""
-    replicas: Positive = 1
-    """Engines of this kind."""
-    tensor_parallel: Positive = 1
-    """GPUs for each replica."""
-    speculative: dict[str, Any] | None = None
-    """vLLM's speculative configuration, passed on unread, e.g. `{method: mtp, num_speculative_tokens: 3}`."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Any further vLLM flag without its dashes, e.g. `{max-model-len: 32768}`."""
 
 
 class Upstream(Section):

@@ -6,7 +6,6 @@ import json
 
 from gateway.config.fields import Section
 from gateway.config.reference import FOLDER, json_schema, page, parts
-from gateway.config.schema import Config
 
 AGAIN = "run python -m gateway.config.reference"
 
@@ -24,7 +23,9 @@ def test_every_section_has_its_chapter():
         return {section, *(kind for child in section.__subclasses__() for kind in below(child))}
 
     written = {part.section for part in parts()}
-    assert written == {kind for kind in below(Section) if kind.__module__ == Config.__module__}
+    assert written == {
+        kind for kind in below(Section) if kind.__module__ in ("gateway.config.schema", "gateway.config.engine")
+    }
 
 
 def test_every_key_has_a_meaning():
