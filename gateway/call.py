@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from gateway.config.runtime import Budget, Limit, Model, Runtime, Speaks
 from gateway.errors import GatewayError, UpstreamFailure
+
+Kind = Literal["text", "tool", "json"]
+"""What an answer is: speculative decoding works differently well for each."""
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case."""

@@ -1,4 +1,4 @@
-"""Changes at run time: closed models, drained replicas, other weights of experiments.
+"""Changes at run time (`changes.py`): how they are kept, made and seen by all processes.
 
 They live in the database, override `routing.yaml`, and survive restarts. Every process watches them beside its calls;
 while the database is down the last known ones stay in force.
@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from gateway.changes import Changes, Kind, Override, Value
 from gateway.clock import Tasks
-from gateway.config.runtime import Experiment, Model, Runtime, Target, Upstream
+from gateway.config.runtime import Runtime, Target
 from gateway.database import Database, DatabaseDown
 
 if TYPE_CHECKING:
@@ -35,116 +32,6 @@ START_SECONDS = 5.0
 LOOK_SECONDS = 2.0
 AUDIT_SECONDS = 5.0
 _SETTINGS = ("pepper", "overrides_version", "reloads")
-
-Kind = Literal["model", "upstream", "experiment"]
-Value = dict[str, Any]
-
-
-class Override(NamedTuple):
-    """One change as it is kept. `value`: of a model, why it is closed; of an upstream, the addresses that are drained;
-    of an experiment, its weights."""
-
-    kind: Kind
-    name: str
-    value: Value
-    at: float
-    """Seconds since 1970."""
-    by: str
-
-    def __str__(self) -> str:
-        said = {
-            "model": lambda: f"closed{': ' * bool(self.value['reason'])}{self.value['reason']}",
-            "upstream": lambda: f"drained: {', '.join(self.value['drained'])}",
-            "experiment": lambda: f"arms {', '.join(f'{arm} {w:g}' for arm, w in self.value['arms'].items())}",
-        }[self.kind]()
-        return f"{self.kind} {self.name}: {said} (since {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC)"
-
-
-@dataclass(frozen=True)
-class Changes:
-    """All changes in force at one moment."""
-
-    rows: tuple[Override, ...] = ()
-
-    def of(self, kind: Kind) -> Mapping[str, Override]:
-        """Name -> change."""
-        return {row.name: row for row in self.rows if row.kind == kind}
-
-    @cached_property
-    def closed(self) -> Mapping[str, Override]:
-        """The closed models."""
-        return MappingProxyType(self.of("model"))
-
-    @cached_property
-    def _drained(self) -> Mapping[str, frozenset[str]]:
-        return {name: frozenset(row.value["drained"]) for name, row in self.of("upstream").items()}
-
-    def why_never(self, model: Model) -> str | None:
-        """Why a model must not be tried; None: it may."""
-        row = self.closed.get(model.name)
-        if row is None:
-            return None
-        reason = row.value["reason"]
-        return f"closed by its operator: {reason}" if reason else "closed by its operator"
-
-    def is_drained(self, upstream: str, target: Target) -> bool:
-        """One replica gets no new calls."""
-        return target.url in self._drained.get(upstream, ())
-
-    def applied(self, runtime: Runtime) -> Runtime:
-        """The configuration with drained replicas taken out, and the arms of experiments replaced."""
-        if not self.rows:
-            return runtime
-        upstreams = {name: self._left(upstream) for name, upstream in runtime.upstreams.items()}
-        models = {n: replace(m, upstream=upstreams.get(m.upstream.name, m.upstream)) for n, m in runtime.models.items()}
-        experiments = dict(runtime.experiments)
-        for name, row in self.of("experiment").items():
-            if name in experiments and unfit(row.value["arms"], runtime) is None:
-                experiments[name] = _split(experiments[name], row.value["arms"])
-        return replace(
-            runtime,
-            upstreams=MappingProxyType(upstreams),
-            models=MappingProxyType(models),
-            experiments=MappingProxyType(experiments),
-        )
-
-    def _left(self, upstream: Upstream) -> Upstream:
-        left = tuple(target for target in upstream.targets if not self.is_drained(upstream.name, target))
-        if left == upstream.targets:
-            return upstream
-        return replace(upstream, targets=left, off=upstream.off or (None if left else "all its replicas are drained"))
-
-    def idle(self, runtime: Runtime) -> Iterator[tuple[Override, str]]:
-        """Changes that a file leaves without effect, and why."""
-        named = {"model": runtime.models, "upstream": runtime.upstreams, "experiment": runtime.experiments}
-        for row in self.rows:
-            if row.name not in named[row.kind]:
-                yield row, f"the file has no {row.kind} '{row.name}'"
-            elif row.kind == "experiment" and (why := unfit(row.value["arms"], runtime)) is not None:
-                yield row, why
-            elif row.kind == "upstream":
-                known = {target.url for target in runtime.upstreams[row.name].targets}
-                if not known & set(row.value["drained"]):
-                    yield row, "the file has none of these addresses"
-
-    def documents(self, runtime: Runtime) -> list[dict[str, Any]]:
-        """For programs: each change, and why it has no effect where it has none."""
-        idle = {(row.kind, row.name): why for row, why in self.idle(runtime)}
-        return [{**row._asdict(), "without_effect": idle.get((row.kind, row.name))} for row in self.rows]
-
-
-def unfit(arms: Mapping[str, float], runtime: Runtime) -> str | None:
-    """Why weights cannot be used with a configuration; None: they can."""
-    unknown = [arm for arm in arms if arm not in runtime.models]
-    if unknown:
-        return f"no model is called '{unknown[0][:100]}'"
-    return None if any(weight > 0 for weight in arms.values()) else "all weights are 0, so no arm could ever be chosen"
-
-
-def _split(experiment: Experiment, arms: Mapping[str, float]) -> Experiment:
-    """Arms keep the file's order, so that only the units between old and new bounds move."""
-    order = [*(arm for arm in experiment.arms if arm in arms), *(arm for arm in arms if arm not in experiment.arms)]
-    return replace(experiment, arms=MappingProxyType({arm: float(arms[arm]) for arm in order}))
 
 
 class Overrides:
@@ -230,16 +117,51 @@ class Overrides:
         value = {"reason": reason} if closed else None
         await self._change("model", name, lambda old: value, by, "models.close" if closed else "models.open", value)
 
-    async def drain(self, upstream: str, target: Target, drained: bool, by: str) -> None:
-        """Give a replica no new calls, or some again. Raises DatabaseDown."""
+    async def move_traffic(self, model: str, kind: str, reason: str | None, by: str) -> None:
+        """Have calls of a kind (`tool`, `json`) go to the next model; None: no longer. Raises DatabaseDown."""
 
         def edited(old: Value | None) -> Value | None:
-            others = [url for url in (old or {"drained": []})["drained"] if url != target.url]
-            drains = [*others, target.url] if drained else others
-            return {"drained": drains} if drains else None
+            moved = _edited((old or {}).get("moved", {}), kind, reason)
+            return {"moved": moved} if moved else None
+
+        action = "traffic.return" if reason is None else "traffic.move"
+        await self._change("traffic", model, edited, by, action, {"kind": kind, "reason": reason or ""})
+
+    async def drain(self, upstream: str, target: Target, drained: bool, by: str) -> None:
+        """Give a replica (its address in the file) no new calls, or some again. Raises DatabaseDown."""
+
+        def edited(old: Value) -> Value:
+            others = [url for url in old.get("drained", ()) if url != target.url]
+            return {**old, "drained": [*others, target.url] if drained else others}
 
         action = "replicas.drain" if drained else "replicas.return"
-        await self._change("upstream", upstream, edited, by, action, {"address": f"{target.host}:{target.port}"})
+        await self._change_replicas(upstream, edited, by, action, target, {})
+
+    async def move_replica(self, upstream: str, target: Target, port: int | None, by: str) -> None:
+        """A replica (its address in the file) listens on another port from now on; None: on the file's. Raises
+        DatabaseDown."""
+
+        def edited(old: Value) -> Value:
+            return {**old, "moved": _edited(old.get("moved", {}), target.url, port)}
+
+        await self._change_replicas(upstream, edited, by, "replicas.move", target, {"port": port or target.port})
+
+    async def restarting(self, upstream: str, state: str | None, by: str) -> None:
+        """Ask for a rolling restart of an engine, or say how far it is; None: it is over. Raises DatabaseDown."""
+
+        def edited(old: Value | None) -> Value | None:
+            return None if state is None else {"asked": (old or {}).get("asked", now_ms()), "state": state}
+
+        await self._change("engine", upstream, edited, by, "engines.restart", {"state": state or "over"})
+
+    async def _change_replicas(
+        self, upstream: str, edited: Callable[[Value], Value], by: str, action: str, target: Target, detail: Value
+    ) -> None:
+        def kept(old: Value | None) -> Value | None:
+            return {name: value for name, value in edited(old or {}).items() if value} or None
+
+        address = {"address": f"{target.host}:{target.port}"}
+        await self._change("upstream", upstream, kept, by, action, address | detail)
 
     async def set_arms(self, experiment: str, arms: Mapping[str, float] | None, by: str) -> None:
         """Give an experiment other weights; None: those of the file. Raises DatabaseDown."""
@@ -285,13 +207,18 @@ class Overrides:
             value = edited(None if old is None else msgspec.json.decode(old))
             await connection.execute(text(f"DELETE {where}"), who)
             if value is not None:
-                row = who | {"value": _json(value), "at_ms": _now_ms(), "actor": by}
+                row = who | {"value": _json(value), "at_ms": now_ms(), "actor": by}
                 insert = "INSERT INTO overrides (kind, name, value, at_ms, actor) VALUES"
                 await connection.execute(text(f"{insert} (:kind, :name, :value, :at_ms, :actor)"), row)
             await note(connection, by, action, name, detail or {})
         self._log.info("changed at run time", action=action, target=name, by=by, **(detail or {}))
         with suppress(DatabaseDown):  # it is done; this process sees it a little later
             await self.refresh()
+
+
+async def _impossible(*_: Any, **__: Any) -> NoReturn:
+    """Raises DatabaseDown."""
+    raise DatabaseDown("there is none")
 
 
 class NoOverrides:
@@ -306,25 +233,14 @@ class NoOverrides:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def close_model(self, name: str, closed: bool, reason: str, by: str) -> None:
-        """Raises DatabaseDown."""
-        raise DatabaseDown("there is none")
-
-    async def drain(self, upstream: str, target: Target, drained: bool, by: str) -> None:
-        """Raises DatabaseDown."""
-        raise DatabaseDown("there is none")
-
-    async def set_arms(self, experiment: str, arms: Mapping[str, float] | None, by: str) -> None:
-        """Raises DatabaseDown."""
-        raise DatabaseDown("there is none")
-
-    async def ask_reload(self, by: str, detail: Value) -> None:
-        """Raises DatabaseDown."""
-        raise DatabaseDown("there is none")
-
-    async def audited(self, most: int) -> list[Value]:
-        """Raises DatabaseDown."""
-        raise DatabaseDown("there is none")
+    close_model = staticmethod(_impossible)
+    move_traffic = staticmethod(_impossible)
+    drain = staticmethod(_impossible)
+    move_replica = staticmethod(_impossible)
+    restarting = staticmethod(_impossible)
+    set_arms = staticmethod(_impossible)
+    ask_reload = staticmethod(_impossible)
+    audited = staticmethod(_impossible)
 
 
 async def stored(runtime: Runtime) -> Changes:
@@ -348,7 +264,7 @@ async def note(connection: AsyncConnection, by: str, action: str, target: str, d
     insert = (
         "INSERT INTO audit (at_ms, actor, action, target, detail) VALUES (:at_ms, :actor, :action, :target, :detail)"
     )
-    row = {"at_ms": _now_ms(), "actor": by, "action": action, "target": target, "detail": _json(detail)}
+    row = {"at_ms": now_ms(), "actor": by, "action": action, "target": target, "detail": _json(detail)}
     await connection.execute(text(insert), row)
 
 
@@ -379,7 +295,13 @@ async def _next(connection: AsyncConnection, counter: str) -> None:
     await connection.execute(text(statement), {"name": counter})
 
 
-def _now_ms() -> int:
+def _edited(old: Mapping[str, Any], name: str, value: Any) -> Value:
+    """With one entry replaced, or taken out where it is None."""
+    return {key: kept for key, kept in {**old, name: value}.items() if kept is not None}
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

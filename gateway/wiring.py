@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -22,6 +22,7 @@ from gateway.auth.admin import KeyAdmin
 from gateway.auth.created import CreatedKeys
 from gateway.auth.keyring import Keyring, is_admin
 from gateway.call import ENDPOINTS, Call, Caller, Exchange, Usage
+from gateway.changes import Changes
 from gateway.clock import Tasks
 from gateway.config.crosscheck import BUILT_IN_TASKS
 from gateway.config.redis_url import Address
@@ -56,12 +57,11 @@ from gateway.telemetry.traces import Traces
 from gateway.upstream.fleet import Fleet
 from gateway.upstream.health import KNOWN_SECONDS, LOOK_SECONDS
 from gateway.upstream.pool import PoolLimits
+from gateway.upstream.readiness import Readiness
 
 RENEW_SECONDS = 10.0
 """Between two prolongations of what calls under way hold; a third of a lease."""
 PUBLISH_SECONDS = 1.0
-NOTICE_SECONDS = 2.0
-"""Between a signal and the closing of the listener, where a load balancer asks for readiness."""
 
 OPERATOR = Caller("ops", limits=Limit())
 """Whoever tries a call on the operations page."""
@@ -71,16 +71,18 @@ def planner(
     runtime: Runtime,
     pins: Pins,
     why_not: WhyNot = lambda model: None,
-    why_never: WhyNot = lambda model: None,
+    changes: Changes | None = None,
     classify: Classify | None = None,
 ) -> Planner:
-    """The planner of a configuration, for the gateway and for `turnout explain`."""
+    """The planner of a configuration, for the gateway and for `turnout explain`; `changes`: those at run time."""
+    changes = changes or Changes()
     senses = Senses(
         classify=classify or classifier(runtime),
         estimate=estimate_tokens,
         assign=Splits(runtime.experiments).assign,
         why_not=why_not,
-        why_never=why_never,
+        why_never=changes.why_never,
+        moved=changes.moved_traffic,
         pins=pins,
         # One and the same in every process and after a restart: conversations are units of experiments.
         secret=hashlib.sha256((runtime.gateway.admin_key or "").encode()).digest(),
@@ -170,9 +172,6 @@ class Gateway:
             refused=self.metrics.limit_rejected,
             budgets=self._budgets,
         )
-        self._balanced = False
-        """Somebody asks for readiness."""
-        self._draining = False
         self._created = None if database is None else CreatedKeys(database, log)
         self.keys = None if self._created is None else KeyAdmin(self._created, lambda: self.runtime)
         """What the admin API does to created keys."""
@@ -182,6 +181,7 @@ class Gateway:
         self.written = runtime
         """The configuration as its file says."""
         self._classify = classifier(runtime)
+        self.readiness = Readiness(fleet.health, lambda: self.runtime, lambda m: self.overrides.changes.why_never(m))
         self.flow = Flow(self._stages())
         self.state = State(self._sources())
         self.watchers = Broadcast(self.state.snapshot, self.tasks)
@@ -197,9 +197,9 @@ class Gateway:
     def _stages(self) -> Stages:
         changes = self.overrides.changes
         runtime = changes.applied(self.written)
-        self._planner = planner(runtime, self._pins, self._fleet.why_not, changes.why_never, self._classify)
+        self._planner = planner(runtime, self._pins, self._fleet.why_not, changes, self._classify)
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
-        walker = self._fleet.configure(runtime, self.written)
+        walker = self._fleet.configure(runtime, changes.placed(self.written))
         self.limits = Limiter(runtime, self._means)
         return Stages(
             runtime=runtime,
@@ -278,23 +278,9 @@ class Gateway:
         self._fleet.watch()
         return CONTENT_TYPE, self.metrics.exposition()
 
-    async def unusable(self) -> dict[str, dict[str, str]]:
+    def unusable(self) -> Awaitable[dict[str, dict[str, str]]]:
         """Route -> model -> why not, for each route without a single usable model."""
-        self._balanced = True
-        return await self._unusable(LOOK_SECONDS)
-
-    async def _unusable(self, within: float) -> dict[str, dict[str, str]]:
-        if self._draining:
-            return {"*": {"*": "the gateway is shutting down"}}
-        runtime, why_never = self.runtime, self.overrides.changes.why_never
-        wanted = {r.name: (r.default, *r.fallback) for r in runtime.routes.values()} or {"": tuple(runtime.models)}
-        missing = {}
-        for route, names in wanted.items():
-            models = [runtime.models[name] for name in names]
-            reasons = {m.name: why_never(m) or await self._fleet.health.why_not(m, within) for m in models}
-            if None not in reasons.values():
-                missing[route] = {name: why for name, why in reasons.items() if why is not None}
-        return missing
+        return self.readiness.asked()
 
     def explain(self, headers: Mapping[bytes, bytes], caller: Caller, raw: bytes) -> dict[str, Any]:
         """The plan for a request body, nothing sent. Raises GatewayError where a call would."""
@@ -302,23 +288,21 @@ class Gateway:
         return explain(self._planner, call, at_most(self._sizes), self._fleet.catalog.id_of)
 
     def drain(self) -> float:
-        """From now on not ready. Seconds for which new connections are still wanted: a load balancer that asks for
-        readiness has to see it first."""
-        self._draining = True
+        """From now on not ready. Seconds for which new connections are still wanted."""
         self.watchers.end()
-        return NOTICE_SECONDS if self._balanced else 0.0
+        return self.readiness.drain()
 
     # -- what operators see and do (ops/)
 
     def _sources(self) -> Sources:
         return Sources(
-            runtimes=lambda: (self.runtime, self.written),
+            runtimes=lambda: (self.runtime, self.overrides.changes.placed(self.written)),
             overrides=self.overrides,
             reloads=self.reloads,
             ledger=self.ledger,
             figures=self.metrics.figures,
             near=self._means.edges.nearest,
-            unusable=partial(self._unusable, KNOWN_SECONDS),
+            unusable=partial(self.readiness.unusable, KNOWN_SECONDS),
             fleet=self._fleet,
             tasks=self.tasks,
             redis=lambda: None if self._redis is None else self._redis.up,

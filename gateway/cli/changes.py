@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.changes import Changes
 from gateway.config import Runtime
 from gateway.database import DatabaseDown, WrongUrl, locate
-from gateway.overrides import Changes, stored
+from gateway.overrides import stored
 
 
 def known_changes(runtime: Runtime) -> tuple[Changes, str | None]:

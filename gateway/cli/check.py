@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.changes import Changes
 from gateway.cli.changes import known_changes
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.runtime import Model, Upstream
-from gateway.overrides import Changes
 
 COLUMNS = ("route", "order", "model", "upstream", "address", "status")
 CONFIGURED = "configured"

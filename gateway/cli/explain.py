@@ -53,7 +53,7 @@ def explain(
         print(f"turnout explain: {trouble}", file=sys.stderr)
     runtime = changes.applied(runtime)
     try:
-        planned = planner(runtime, Pins(), why_never=changes.why_never)
+        planned = planner(runtime, Pins(), changes=changes)
         plan = explained(planned, call_of(runtime, sent, caller, raw), at_most(Sizes()))
     except GatewayError as error:
         plan = refused(error)

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.changes import unfit
 from gateway.config.reload import Reloads
 from gateway.config.runtime import Runtime, Target
 from gateway.database import DatabaseDown
 from gateway.errors import GatewayError
 from gateway.ops.access import actor, answered, joined_headers, json_body
-from gateway.overrides import unfit
 
 T = TypeVar("T")
 

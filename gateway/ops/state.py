@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from gateway import __version__
+from gateway.changes import Changes
 from gateway.clock import Tasks
 from gateway.config.reload import Reloads
 from gateway.config.runtime import Model, Route, Runtime, Target, Upstream
 from gateway.ops.totals import Books, Totals
-from gateway.overrides import Changes
 
 WATCH_SECONDS = 10.0
 """For so long after a snapshot engines are looked at."""

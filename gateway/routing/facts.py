@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.call import Call
+from gateway.call import Call, Kind
 
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _any = msgspec.json.Decoder().decode
@@ -122,6 +122,11 @@ class Facts:
         """JSON output is asked for."""
         wanted = _decoded(self.call.body.field("response_format") or b"null")
         return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
+
+    @property
+    def kind(self) -> Kind:
+        """What the answer may turn out to be: with tools offered a tool call, in JSON mode JSON, else text."""
+        return "tool" if self.tools else "json" if self.json else "text"
 
     @once
     def metadata(self) -> Mapping[str, Any]:

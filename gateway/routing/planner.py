@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateway.call import Attempt, Call, Plan, Split
@@ -37,6 +37,18 @@ class Senses:
     """Keys the names of conversations; the same in every process that shares pins."""
     why_never: WhyNot = lambda model: None
     """Why a model must not be asked at all."""
+    moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Model -> kind of call (`Facts.kind`) -> why such calls go to the next model."""
+
+    def why_last(self, model: Model, facts: Facts) -> str | None:
+        """Why a model is asked only after the others; None: it is not."""
+        return self.why_not(model) or self._moved(model, facts) or _too_small(model, facts)
+
+    def _moved(self, model: Model, facts: Facts) -> str | None:
+        if model.name not in self.moved:
+            return None
+        why = self.moved[model.name].get(facts.kind)
+        return why and f"its {facts.kind} calls were moved: {why}"
 
 
 class Choice(NamedTuple):
@@ -190,7 +202,7 @@ class Planner:
     ) -> tuple[tuple[Attempt, ...], tuple[tuple[str, str], ...]]:
         """The attempts without what cannot answer, models that are unwell now or too small for the prompt at their end;
         and (model, why) of what was left out."""
-        why_not, why_never = self._senses.why_not, self._senses.why_never
+        why_never = self._senses.why_never
         well: list[Attempt] = []
         unwell: list[Attempt] = []
         skipped: list[tuple[str, str]] = []
@@ -198,7 +210,7 @@ class Planner:
             why = _never(facts.call, attempt.model) or why_never(attempt.model)
             if why is not None:
                 skipped.append((attempt.model.name, why))
-            elif len(attempts) > 1 and (ill := why_not(attempt.model) or _too_small(attempt.model, facts)) is not None:
+            elif len(attempts) > 1 and (ill := self._senses.why_last(attempt.model, facts)) is not None:
                 unwell.append(Attempt(attempt.model, f"{attempt.reason}; last, since {ill}"))
             else:
                 well.append(attempt)

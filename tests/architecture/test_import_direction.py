@@ -8,7 +8,7 @@ import re
 from tests.architecture.tree import Source, assert_none, imports, sources
 
 STAGES = frozenset({"edge", "auth", "limits", "routing", "upstream", "relay", "accounting", "experiments", "ops"})
-SHARED = frozenset({"call", "errors", "clock", "config", "database", "overrides"})
+SHARED = frozenset({"call", "errors", "clock", "config", "database", "changes", "overrides"})
 ANYTHING = STAGES | SHARED | {"telemetry", "flow", "wiring", "app", "cli", "serving", "package"}
 
 MAY_IMPORT = {
@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "migrations": frozenset({"database"}),
     "clock": frozenset({"errors"}),
     "config": frozenset({"errors", "clock"}),
-    **dict.fromkeys(("call", "overrides"), SHARED),
+    **dict.fromkeys(("call", "changes", "overrides"), SHARED),
     "flow": STAGES | SHARED | {"telemetry"},
     "wiring": STAGES | SHARED | {"telemetry", "flow"},
     "app": ANYTHING - {"cli", "serving"},

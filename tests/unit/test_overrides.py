@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from gateway.changes import Changes
 from gateway.config.base_url import resolve
 from gateway.config.runtime import Experiment, Runtime
 from gateway.database import Database, DatabaseDown
-from gateway.overrides import Changes, NoOverrides, Override, Overrides, stored
+from gateway.overrides import NoOverrides, Overrides, stored
 from gateway.telemetry.logs import logger
 from tests.fakes.postgres import Postgres
 from tests.unit.building import a_model, a_runtime, an_upstream
@@ -66,91 +67,6 @@ def overrides(database: Database) -> Overrides:
     return Overrides(database, Lines().log)
 
 
-def changes(kind: Any, name: str, **value: Any) -> Changes:
-    return Changes((Override(kind, name, value, 0.0, "x"),))
-
-
-# -- what they do
-
-
-def test_nothing_changed_is_the_file_itself() -> None:
-    assert Changes().applied(RUNTIME) is RUNTIME
-    assert Changes().why_never(FAST) is None
-    assert not Changes().is_drained("local", TARGETS[0])
-
-
-@pytest.mark.parametrize(
-    ("reason", "why"), [("tests", "closed by its operator: tests"), ("", "closed by its operator")]
-)
-def test_a_closed_model(reason: str, why: str) -> None:
-    closed = changes("model", "fast", reason=reason)
-    assert closed.why_never(FAST) == why
-    assert closed.why_never(QUALITY) is None
-    assert list(closed.idle(RUNTIME)) == []
-
-
-def test_a_drained_replica_is_taken_out() -> None:
-    drained = changes("upstream", "local", drained=[TARGETS[1].url])
-    left = drained.applied(RUNTIME)
-    assert left.upstreams["local"].targets == left.models["quality"].upstream.targets == TARGETS[:1]
-    assert left.upstreams["local"].off is None
-    assert left.models["fast"].upstream is FAST.upstream
-    assert [drained.is_drained("local", target) for target in TARGETS] == [False, True]
-
-
-def test_without_a_replica_an_upstream_is_off() -> None:
-    left = changes("upstream", "local", drained=[target.url for target in TARGETS]).applied(RUNTIME)
-    assert left.models["quality"].upstream.off == "all its replicas are drained"
-    off = a_runtime(a_model(upstream=replace(LOCAL, off="no key")))
-    assert changes("upstream", "local", drained=[TARGETS[0].url]).applied(off).upstreams["local"].off == "no key"
-
-
-def test_a_drain_follows_its_address() -> None:
-    turned = a_runtime(a_model("quality", replace(LOCAL, targets=TARGETS[::-1])))
-    assert (
-        changes("upstream", "local", drained=[TARGETS[1].url]).applied(turned).upstreams["local"].targets == TARGETS[:1]
-    )
-
-
-def test_arms_keep_the_files_order() -> None:
-    split = changes("experiment", "split", arms={"quality": 70, "fast": 30}).applied(RUNTIME).experiments["split"]
-    assert list(split.arms.items()) == [("fast", 30.0), ("quality", 70.0)]
-    assert (split.salt, split.route) == (SPLIT.salt, SPLIT.route)
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (("model", "gone", {"reason": ""}), "the file has no model 'gone'"),
-        (("upstream", "gone", {"drained": ["x"]}), "the file has no upstream 'gone'"),
-        (("upstream", "local", {"drained": ["http://192.0.2.1/v1"]}), "the file has none of these addresses"),
-        (("experiment", "gone", {"arms": {"fast": 1.0}}), "the file has no experiment 'gone'"),
-        (("experiment", "split", {"arms": {"fast": 1.0, "no": 1.0}}), "no model is called 'no'"),
-        (("experiment", "split", {"arms": {"fast": 0.0}}), "all weights are 0, so no arm could ever be chosen"),
-    ],
-    ids=str,
-)
-def test_what_the_file_does_not_have_is_without_effect(change: tuple[Any, str, dict[str, Any]], why: str) -> None:
-    kind, name, value = change
-    idle = changes(kind, name, **value)
-    assert [reason for _, reason in idle.idle(RUNTIME)] == [why]
-    assert [row["without_effect"] for row in idle.documents(RUNTIME)] == [why]
-    applied = idle.applied(RUNTIME)
-    assert (applied.experiments["split"], applied.models["quality"].upstream.targets) == (SPLIT, TARGETS)
-
-
-def test_in_words() -> None:
-    assert str(Override("model", "fast", {"reason": "tests"}, 0.0, "x")) == (
-        "model fast: closed: tests (since 1970-01-01 00:00 UTC)"
-    )
-    assert str(Override("experiment", "s", {"arms": {"a": 1.0, "b": 2.5}}, 0.0, "x")).startswith(
-        "experiment s: arms a 1, b 2.5"
-    )
-    assert str(Override("upstream", "u", {"drained": ["http://h/v1"]}, 0.0, "x")).startswith(
-        "upstream u: drained: http://h/v1"
-    )
-
-
 # -- how they are made and kept
 
 
@@ -190,6 +106,38 @@ async def test_each_change_is_in_force_when_it_returns(overrides: Overrides) -> 
     assert (first["actor"], first["target"], first["detail"]) == ("me", "fast", {"reason": "tests"})
     assert audited[4]["detail"] == {"address": "127.0.0.1:10"}
     assert len(await overrides.audited(2)) == 2
+
+
+async def test_traffic_and_replicas_that_are_moved(overrides: Overrides) -> None:
+    await overrides.move_traffic("quality", "tool", "it stalls", "alarm")
+    await overrides.move_traffic("quality", "json", "it collapsed", "alarm")
+    assert overrides.changes.moved_traffic == {"quality": {"tool": "it stalls", "json": "it collapsed"}}
+    await overrides.move_traffic("quality", "json", None, "me")
+    await overrides.drain("local", TARGETS[1], True, "me")
+    await overrides.move_replica("local", TARGETS[0], 4711, "supervisor")
+    assert overrides.changes.of("upstream")["local"].value == {
+        "drained": [TARGETS[1].url],
+        "moved": {TARGETS[0].url: 4711},
+    }
+    await overrides.drain("local", TARGETS[1], False, "me")
+    assert [(row.kind, row.value) for row in overrides.changes.rows] == [
+        ("traffic", {"moved": {"tool": "it stalls"}}),
+        ("upstream", {"moved": {TARGETS[0].url: 4711}}),
+    ]
+    await overrides.move_traffic("quality", "tool", None, "me")
+    await overrides.move_replica("local", TARGETS[0], None, "supervisor")
+    assert overrides.changes == Changes()
+    actions = [row["action"] for row in await overrides.audited(100)]
+    assert {"traffic.move", "traffic.return", "replicas.move"} <= set(actions)
+
+
+async def test_a_rolling_restart_is_asked_for_followed_and_over(overrides: Overrides) -> None:
+    await overrides.restarting("local", "asked for", "me")
+    asked = overrides.changes.of("engine")["local"].value["asked"]
+    await overrides.restarting("local", "replica 0 starts", "supervisor")
+    assert overrides.changes.of("engine")["local"].value == {"asked": asked, "state": "replica 0 starts"}
+    await overrides.restarting("local", None, "supervisor")
+    assert overrides.changes == Changes()
 
 
 async def test_changes_at_the_same_time_are_all_kept(overrides: Overrides) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from gateway import __version__
+from gateway.changes import Changes, Override
 from gateway.clock import Tasks
 from gateway.config.base_url import resolve
 from gateway.config.reload import Reloads
 from gateway.config.runtime import Engine, Experiment, Model, Notice, Price, PricePlan, Runtime, Target
 from gateway.database import DatabaseDown
 from gateway.ops.state import Sources, State
-from gateway.overrides import Changes, Override
 from tests.unit.building import DIGEST, a_model, a_runtime, an_upstream
 
 TARGETS = tuple(resolve(f"http://127.0.0.1:{port}/v1") for port in (9, 10))

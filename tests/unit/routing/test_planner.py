@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -134,9 +135,9 @@ RULED = a_runtime(
 )
 
 
-def said(*texts: str, route: str = "auto") -> Call:
+def said(*texts: str, route: str = "auto", **fields: Any) -> Call:
     messages = [{"role": "user", "content": text} for text in texts]
-    return a_call(json.dumps({"model": route, "messages": messages}).encode())
+    return a_call(json.dumps({"model": route, "messages": messages, **fields}).encode())
 
 
 def test_the_first_matching_rule_chooses_and_fallbacks_follow() -> None:
@@ -220,6 +221,22 @@ def test_closed_models_are_never_tried() -> None:
         planner.plan(call("m1"))
     assert (refused.value.code, refused.value.status) == ("no_healthy_model", 503)
     assert "m1: closed by its operator: tests" in refused.value.message
+
+
+def test_moved_calls_go_to_the_next_model_and_the_conversation_stays() -> None:
+    planner = a_planner(RULED, moved={"m1": {"tool": "it stalls"}})
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    plan = planner.plan(said("tidy up", tools=tools))
+    assert [(a.model.name, a.reason) for a in plan.attempts] == [
+        ("m0", "fallback"),
+        ("m1", "rule tidy; last, since its tool calls were moved: it stalls"),
+    ]
+    plan = planner.plan(said("tidy up", "and on"))
+    assert [a.model.name for a in plan.attempts] == ["m1", "m0"]
+    assert plan.unpinned is None
+    assert [a.model.name for a in planner.plan(said(route="m1", tools=tools)).attempts] == ["m1"]
+    plan = planner.plan(said("tidy up", response_format={"type": "json_object"}))
+    assert [a.model.name for a in plan.attempts] == ["m1", "m0"]
 
 
 def test_a_split_overrules_the_rules_model_but_never_an_explicit_one() -> None:
