@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
 from gateway.config.runtime import Budget, Limit, Model, Runtime, Speaks
 from gateway.errors import GatewayError, UpstreamFailure
-
-Kind = Literal["text", "tool", "json"]
-"""What an answer is: speculative decoding works differently well for each."""
+from gateway.speculation import Drafted, Governed, Kind
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case."""
@@ -69,6 +68,13 @@ class Caller:
     """What its key was given along when it was created."""
 
 
+class _Format(Struct):
+    type: str = ""
+
+
+_format = msgspec.json.Decoder(_Format).decode
+
+
 class Body(Struct, frozen=True):
     """A request body: its bytes as they came, and where each top-level value stands in them."""
 
@@ -84,6 +90,20 @@ class Body(Struct, frozen=True):
         """The JSON of one top-level field, or None."""
         span = self.spans.get(name)
         return self.raw[span[0] : span[1]] if span else None
+
+    @property
+    def offers_tools(self) -> bool:
+        """Tools are offered."""
+        return any((self.field(f) or b"null") not in (b"null", b"[]") for f in ("tools", "functions"))
+
+    @property
+    def wants_json(self) -> bool:
+        """JSON output is asked for."""
+        wanted = self.field("response_format")
+        try:
+            return wanted is not None and _format(wanted).type in ("json_object", "json_schema")
+        except (msgspec.DecodeError, RecursionError):
+            return False
 
     def edited(self, changes: Mapping[str, bytes]) -> bytes:
         """The body with some values replaced (or added at the end); every other byte stays as the client sent it."""
@@ -236,6 +256,10 @@ class Call:
     events: int = 0
     """Content events passed on, of a whole answer about its tokens: the estimate where no usage is reported."""
     usage: Usage = field(default_factory=Usage)
+    drafted: Drafted | None = None
+    """None: its engine told of no speculation."""
+    governed: Governed | None = None
+    """None: nothing was, or nobody looked."""
     cost: Decimal = Decimal(0)
     """USD, by `accounting/price.py`."""
     limits: tuple[tuple[bytes, bytes], ...] = ()
@@ -250,6 +274,13 @@ class Call:
     def deadline(self) -> float:
         """When the whole call has to be over."""
         return self.arrived + self.runtime.gateway.timeouts.total
+
+    @property
+    def kind(self) -> Kind:
+        """What the answer is."""
+        if self.governed is not None and self.governed.tool:
+            return "tool"
+        return "json" if self.body.wants_json else "text"
 
     def prefix(self, model: str) -> str:
         """The route in front of a model, for messages; a model that the caller named is its own route."""

@@ -64,7 +64,11 @@ class Row(Struct, frozen=True, tag="call"):
     """The gateway's own time, without waiting for upstreams."""
     status: int
     drafts: int | None = None
+    """Speculations; None: the engine told of none. The acceptance length is 1 + accepted / drafts."""
     accepted: int | None = None
+    draft_tokens: int | None = None
+    answer_kind: str | None = None
+    """`text`, `tool` or `json`, where there were drafts."""
 
 
 class Content(Struct, frozen=True, tag="content"):
@@ -111,7 +115,13 @@ def row_of(call: Call, row_id: str, now: float) -> Row:
         None if first is None else round((first - call.arrived) * 1000, 3),
         round(max(0.0, took - call.waited) * 1000, 3),
         call.status,
+        *_speculation(call),
     )
+
+
+def _speculation(call: Call) -> tuple[int, int, int, str] | tuple[()]:
+    drafted = call.drafted
+    return () if drafted is None else (drafted.steps, drafted.accepted, drafted.draft_tokens, call.kind)
 
 
 def nano(usd: Decimal) -> int:

@@ -11,7 +11,9 @@ from gateway import clock
 from gateway.call import Attempt, Call, Ended, Incoming
 from gateway.errors import GatewayError, UpstreamFailure
 from gateway.relay import document, events
+from gateway.relay.governed import late_watch, watch
 from gateway.relay.sse import EventTooLong, Framer, data_of
+from gateway.speculation import Governed
 
 CAP = 16 * 1024 * 1024
 """Bytes that one unfinished event, all held events, or a whole answer still unjudged may take."""
@@ -22,6 +24,7 @@ _BOM = b"\xef\xbb\xbf"
 """May come before a stream, and means nothing (WHATWG HTML, "Server-sent events")."""
 _DONE = b"data: [DONE]\n\n"
 _USAGE = frozenset({"usage"})
+_METRICS = frozenset({events.METRICS})
 
 
 async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
@@ -36,6 +39,11 @@ async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
         call.waited += clock.now() - asked
 
 
+def _metrics_wanted(call: Call) -> bool:
+    """The client itself asked for the engine's figures."""
+    return call.body.field("include_metrics") == b"true"
+
+
 def _nobody(failure: UpstreamFailure | None) -> None: ...
 
 
@@ -48,6 +56,7 @@ class _Committed:
         self._call = call
         self._attempt = attempt
         self._response = response
+        self._watch = watch(call, attempt)
         self.over = False
         self.failure: GatewayError | None = None
 
@@ -58,6 +67,8 @@ class _Committed:
         call, model, cause = self._call, self._attempt.model, "broken_off"
         if failure.cause == "timeout":
             failure, cause = _late(call)
+        if self._watch is not None:
+            self._watch.pause()  # whoever waited for more waits no longer
         for committed in call.tried[-1:]:
             committed.cause, committed.detail = cause, failure.detail
         if cause == "idle" or failure.cause != "timeout":  # its own total time is the caller's to have chosen
@@ -95,13 +106,18 @@ class Whole(_Committed):
             if size > CAP:
                 return
         body = b"".join(self._held)
-        usage = document.judge(body, self._call.endpoint)
-        if usage is not None:
-            self._call.usage = usage
+        judged = document.judge(body, self._call.endpoint)
+        if judged.usage is not None:
+            self._call.usage = judged.usage
         else:
             self._call.events = document.roughly(body)
+        if judged.drafted is not None:
+            self._call.drafted = judged.drafted
+            body = body if _metrics_wanted(self._call) else events.cut(body, _METRICS)
+        if (watching := self._watch or (late_watch(self._call) if judged.drafted else None)) is not None:
+            watching.whole(judged.choices)
         self._held = [body]
-        self.length = size
+        self.length = len(body)
         self.over = True
 
     async def next(self) -> bytes:
@@ -195,10 +211,14 @@ class Stream(_Committed):
         return self._take(data) if data else self._end(UpstreamFailure("cut", "the stream ended before the answer did"))
 
     def close(self) -> None:
+        if self._watch is not None and not self.over:
+            self._watch.pause()
         self._response.close(almost_over=self.over and self.failure is None)
 
     def _take(self, data: bytes) -> bytes:
         """What of `data` goes out now: whole events only, unread where nothing in them can matter."""
+        if self._watch is not None:
+            self._watch.feed(data)
         if self._committed and self._framer.empty and (content := events.plain(data)):
             self._call.events += content
             self._token()
@@ -217,12 +237,14 @@ class Stream(_Committed):
         """See `call.Answer`. Content events, nearly all there are, go from the upstream's socket to the caller's in one
         step, with no task in between."""
 
-        call, framer = self._call, self._framer
+        call, framer, watched = self._call, self._framer, self._watch
 
         def take(data: bytes) -> bool:
             content = events.plain(data)
             if not content or not framer.empty or not send(data):
                 return False
+            if watched is not None:
+                watched.feed(data)
             call.events += content
             call.last_token = clock.now()
             if call.first_token is None:
@@ -239,18 +261,25 @@ class Stream(_Committed):
         if seen.done:
             if not self._committed:
                 raise UpstreamFailure("bad_response", "the stream ended without any content")
-            self.over = True
+            self._whole()
             return event
         if seen.usage is not None:
             self._call.usage = seen.usage
+        if seen.called and self._call.governed is None:
+            self._call.governed = Governed(tool=True)
         if seen.token:
             self._call.events += 1
             self._token()
         self._finished.update(seen.finished)
         self._committed = self._committed or seen.token or bool(seen.finished)
-        if seen.fields.isdisjoint(self._hidden):
+        hidden = self._hidden
+        if seen.drafted is not None:
+            self._call.drafted = seen.drafted
+            hidden = hidden if _metrics_wanted(self._call) else hidden | _METRICS
+        if seen.fields.isdisjoint(hidden):
             return event
-        return b"" if seen.bare and seen.usage is not None else events.without(event, self._hidden)
+        alone = seen.bare and seen.usage is not None and not self._call.body.usage_wanted
+        return b"" if alone else events.without(event, hidden)
 
     def _token(self) -> None:
         call = self._call
@@ -266,8 +295,13 @@ class Stream(_Committed):
             rest = b""
         if rest or not complete:
             return self._break_off(failure)
-        self.over = True
+        self._whole()
         return _DONE
+
+    def _whole(self) -> None:
+        self.over = True
+        if self._watch is not None:
+            self._watch.end_of_stream()
 
     def _break_off(self, failure: UpstreamFailure) -> bytes:
         """Before the commit point the attempt fails; after it the caller gets one error event."""

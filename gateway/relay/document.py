@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.call import Endpoint, Usage
 from gateway.errors import UpstreamFailure
-from gateway.relay.events import usage_of
+from gateway.relay.events import drafted_of, usage_of
+from gateway.speculation import Drafted
 
 
 class _Document(msgspec.Struct):
@@ -18,14 +19,23 @@ class _Document(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
     usage: msgspec.Raw = msgspec.Raw()
+    metrics: msgspec.Raw = msgspec.Raw()
+
+
+class Judged(NamedTuple):
+    """What a whole answer tells."""
+
+    usage: Usage | None = None
+    drafted: Drafted | None = None
+    choices: msgspec.Raw = msgspec.Raw()
 
 
 _document = msgspec.json.Decoder(_Document).decode
 _NOTHING = (b"", b"null", b"[]")
 
 
-def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
-    """The usage that a whole 200 answer reports. What is not strict JSON passes unjudged.
+def judge(body: bytes, endpoint: Endpoint) -> Judged:
+    """What a whole 200 answer reports. What is not strict JSON passes unjudged.
 
     Raises UpstreamFailure: nothing in it, a page instead of an answer, or `error` in the body (cause `embedded`, to be
     classified by its own text).
@@ -36,15 +46,16 @@ def judge(body: bytes, endpoint: Endpoint) -> Usage | None:
     try:
         document = _document(body)
         usage = usage_of(msgspec.json.decode(document.usage)) if document.usage else None
+        drafted = drafted_of(msgspec.json.decode(document.metrics)) if document.metrics else None
     except msgspec.ValidationError:
         raise UpstreamFailure("bad_response", "JSON, but no object") from None
     except (msgspec.DecodeError, RecursionError):
-        return None
+        return Judged()
     if bytes(document.error) not in _NOTHING:
         raise UpstreamFailure("embedded", "an error inside a 200 answer", body=bytes(document.error))
     if bytes(getattr(document, endpoint.answer_field)) in _NOTHING:
         raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
-    return usage
+    return Judged(usage, drafted, document.choices)
 
 
 def roughly(body: bytes) -> int:

@@ -10,8 +10,14 @@ import msgspec
 
 from gateway.call import Usage
 from gateway.relay.sse import data_of
+from gateway.speculation import Drafted
 
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
+
+CALLED = ("tool_calls", "function_call")
+"""How a choice finishes that asks for a tool."""
+METRICS = "metrics"
+"""The field that vLLM puts its figures into."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -39,9 +45,13 @@ class Seen:
     """Content, reasoning or a tool call: what a user would call an answer."""
     finished: tuple[int, ...] = ()
     """Indexes of the choices that gave their finish_reason."""
+    called: bool = False
+    """A choice has ended with a tool call."""
     error: Any = None
     """A top-level `error`."""
     usage: Usage | None = None
+    drafted: Drafted | None = None
+    """What the engine tells of its speculations; `METRICS` holds it."""
     bare: bool = False
     """Neither choices nor an error."""
     fields: frozenset[str] = frozenset()
@@ -65,8 +75,10 @@ def read(event: bytes) -> Seen:
     return Seen(
         token=any(_has_token(c) for c in choices),
         finished=tuple(_count(c, "index") for c in choices if c.get("finish_reason")),
+        called=any(c.get("finish_reason") in CALLED for c in choices),
         error=chunk.get("error"),
         usage=usage_of(chunk.get("usage")),
+        drafted=drafted_of(chunk.get(METRICS)),
         bare=not choices and chunk.get("error") is None,
         fields=frozenset(chunk),
     )
@@ -100,6 +112,18 @@ def usage_of(value: Any) -> Usage | None:
     )
 
 
+def drafted_of(metrics: Any) -> Drafted | None:
+    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), or None where there is none."""
+    told = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    if not isinstance(told, dict):
+        return None
+    histogram = told.get("acceptance_histogram")
+    counts = histogram if isinstance(histogram, list) and all(type(n) is int for n in histogram) else ()
+    names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+    steps, drafts, accepted = (_count(told, name) for name in names)
+    return Drafted(steps, drafts, min(drafts, accepted), tuple(counts[:64]))
+
+
 def _count(value: Any, name: str) -> int:
     found = value.get(name) if isinstance(value, dict) else None
     return found if type(found) is int and 0 <= found < 1 << 53 else 0
@@ -109,11 +133,16 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _DATA_LINE = re.compile(rb"(?<![^\r\n])data(?:(: ?)[^\r\n]*)?(\r\n|\n|\r)")
 
 
+def cut(body: bytes, names: frozenset[str]) -> bytes:
+    """A JSON object without some of its fields; the values of the others keep their bytes."""
+    kept = {name: value for name, value in _fields(body).items() if name not in names}
+    return b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
+
+
 def without(event: bytes, names: frozenset[str]) -> bytes:
     """The event with some top-level fields of its JSON cut out; the rest keeps its bytes, the event its other lines."""
     *_, last = _DATA_LINE.finditer(event)
-    kept = {name: value for name, value in _fields(data_of(event) or b"{}").items() if name not in names}
-    body = b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
+    body = cut(data_of(event) or b"{}", names)
     # In the place of the last one: what follows it keeps the line end that it had.
     line = b"data%b%b%b" % (last[1] or b": ", body.replace(b"\n", b" "), last[2])
     return _DATA_LINE.sub(b"", event[: last.start()]) + line + event[last.end() :]

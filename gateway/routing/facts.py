@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.call import Call, Kind
+from gateway.call import Call
+from gateway.speculation import Kind
 
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _any = msgspec.json.Decoder().decode
@@ -110,7 +111,7 @@ class Facts:
     @once
     def tools(self) -> bool:
         """Tools are offered."""
-        return any((self.call.body.field(f) or b"null") not in (b"null", b"[]") for f in ("tools", "functions"))
+        return self.call.body.offers_tools
 
     @once
     def images(self) -> bool:
@@ -120,8 +121,7 @@ class Facts:
     @once
     def json(self) -> bool:
         """JSON output is asked for."""
-        wanted = _decoded(self.call.body.field("response_format") or b"null")
-        return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
+        return self.call.body.wants_json
 
     @property
     def kind(self) -> Kind:

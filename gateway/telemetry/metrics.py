@@ -7,23 +7,22 @@ increment costs a look-up, where a child object of the client library costs a lo
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
+from prometheus_client.core import Metric
 
+from gateway import clock
 from gateway.call import Call
+from gateway.telemetry.families import Level, Readings, Spread, Tally
 from gateway.telemetry.numbers import How, Numbers, Scrape
+from gateway.telemetry.speculation import Acceptance, Speculation
 
-Readings = Mapping[tuple[str, ...], float]
-"""Labels -> value."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -41,106 +40,7 @@ UNSEEN: Mapping[str, How] = MappingProxyType({"replica_in_flight": "sum", "repli
 _OWN_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 
 
-class Tally:
-    """A counter: labels -> sum."""
-
-    def __init__(self, name: str, text: str, labels: tuple[str, ...], numbers: Numbers) -> None:
-        self.name, self.text, self.labels = f"turnout_{name}", text, labels
-        self._numbers, self._values = numbers, numbers.values
-        self._places: dict[tuple[str, ...], int] = {}
-
-    def add(self, labels: tuple[str, ...], amount: float = 1) -> None:
-        """Count; `labels`: their values, in order."""
-        place = self._places.get(labels)
-        if place is None:
-            place = self._places[labels] = self._numbers.place(self.name, labels)
-        self._values[place] += amount
-
-    def rows(self, scrape: Scrape, value: str) -> list[dict[str, Any]]:
-        """The same for programs: the labels, and the sum under the name `value`."""
-        counts = scrape.counts(self.name)
-        return [dict(zip(self.labels, labels, strict=True)) | {value: number} for labels, (number,) in counts.items()]
-
-    def family(self, scrape: Scrape | None = None) -> Metric:
-        """One sample per combination of labels."""
-        family = CounterMetricFamily(self.name, self.text, labels=self.labels)
-        for labels, (value,) in scrape.counts(self.name).items() if scrape else ():
-            family.add_metric(labels, value)
-        return family
-
-
-class Spread:
-    """A histogram: labels -> how many values fell into each bucket, and their sum."""
-
-    def __init__(
-        self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...], numbers: Numbers
-    ) -> None:
-        self.name, self.text, self.labels, self._bounds = f"turnout_{name}", text, labels, bounds
-        self._numbers, self._values = numbers, numbers.values
-        self._buckets = [*map(floatToGoString, bounds), "+Inf"]
-        self._places: dict[tuple[str, ...], int] = {}
-
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
-        """Count one value."""
-        place = self._places.get(labels)
-        if place is None:
-            # the buckets' own counts, not yet added up; then the sum
-            place = self._places[labels] = self._numbers.place(self.name, labels, len(self._buckets) + 1)
-        self._values[place + bisect_left(self._bounds, value)] += 1
-        self._values[place + len(self._buckets)] += value
-
-    def rows(self, scrape: Scrape) -> list[dict[str, Any]]:
-        """The same for programs: the labels, `buckets` as [upper bound, how many up to it], `count` (with those above
-        all bounds) and `sum`."""
-        rows = []
-        for labels, (*counts, total) in scrape.counts(self.name).items():
-            *added, count = accumulate(counts)
-            buckets = [list(pair) for pair in zip(self._bounds, added, strict=True)]
-            named = dict(zip(self.labels, labels, strict=True))
-            rows.append({**named, "buckets": buckets, "count": count, "sum": total})
-        return rows
-
-    def family(self, scrape: Scrape | None = None) -> Metric:
-        """Buckets that hold all smaller values too, as Prometheus wants them."""
-        family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
-        for labels, (*counts, total) in scrape.counts(self.name).items() if scrape else ():
-            family.add_metric(labels, list(zip(self._buckets, accumulate(counts), strict=True)), total)
-        return family
-
-
-class Level:
-    """A gauge whose values are read where they are, at each scrape of this process and (with several workers) every
-    second for those of the others."""
-
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        read: Callable[[], Readings],
-        numbers: Numbers,
-        how: How = "sum",
-    ) -> None:
-        """`read`: the values of `labels` -> value; `how`: one number of those of several workers."""
-        self.name, self.text, self.labels, self._read = f"turnout_{name}", text, labels, read
-        self._numbers, self._how = numbers, how
-
-    def publish(self) -> None:
-        """Put the values where a scrape finds them."""
-        self._numbers.forget(self.name)
-        for labels, value in self._read().items():
-            self._numbers.values[self._numbers.place(self.name, labels, gauge=True)] = value
-
-    def values(self, scrape: Scrape) -> Readings:
-        """One number for each combination of labels."""
-        return scrape.gauges(self.name, self._how)
-
-    def family(self, scrape: Scrape | None = None) -> Metric:
-        """One sample per combination of labels."""
-        family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
-        for labels, value in self.values(scrape).items() if scrape else ():
-            family.add_metric(labels, value)
-        return family
+Family = Tally | Spread | Level | Acceptance
 
 
 class Figures(NamedTuple):
@@ -186,6 +86,7 @@ class Metrics:
         self._rejections = Tally("limit_rejections", "What limits refused.", ("limit",), numbers)
         self._dropped = Tally("ledger_dropped", "Entries that were lost because there was no room.", (), numbers)
         self._reloads = Tally("config_reloads", "Reloads of the configuration.", ("result",), numbers)
+        self._speculation = Speculation(numbers)
         self._seconds = Spread("request_seconds", "First to last byte of a call.", served, _SECONDS, numbers)
         self._first_token = Spread("time_to_first_token_seconds", "Until the first token.", served, _SECONDS, numbers)
         self._per_token = Spread(
@@ -232,8 +133,9 @@ class Metrics:
             ),
         )
         self._unseen = tuple(Level(name, "", (), read, numbers, UNSEEN[name]) for name, read in unseen.items())
-        self.families: tuple[Tally | Spread | Level, ...] = (
+        self.families: tuple[Family, ...] = (
             *(kept for kept in vars(self).values() if isinstance(kept, Tally | Spread)),
+            *self._speculation.families,
             *self._levels,
         )
         self._dropped.add((), 0)
@@ -253,6 +155,10 @@ class Metrics:
     def redis_took(self, seconds: float) -> None:
         """Redis has answered."""
         self._redis.observe((), seconds)
+
+    def alarmed(self, model: str, kind: str, what: str) -> None:
+        """Speculation goes wrong."""
+        self._speculation.alarms.add((model, kind, what))
 
     def dropped(self, entries: int = 1) -> None:
         """The ledger had no room for these."""
@@ -278,6 +184,8 @@ class Metrics:
             self._exposures.add((call.plan.split.experiment, call.plan.split.arm))
         if call.answered is not None:
             self._count_tokens(call, route, model)
+            if call.drafted is not None:
+                self._speculation.observe(call, call.drafted, now)
 
     def _count_tokens(self, call: Call, route: str, model: str) -> None:
         usage, add = call.usage, self._tokens.add
@@ -302,6 +210,7 @@ class Metrics:
         """Let the other workers' scrapes see this one's levels."""
         for level in (*self._levels, *self._unseen):
             level.publish()
+        self._speculation.acceptance.publish(clock.now())
 
     async def figures(self) -> Figures:
         """All counters and levels of all workers as plain values. The files are read beside the event loop."""
@@ -314,7 +223,8 @@ class Metrics:
                 rows[name] = family.rows(scrape)
             elif isinstance(family, Tally):
                 rows[name] = family.rows(scrape, "usd" if name == "cost_usd" else "count")
-        levels = {level.name.removeprefix("turnout_"): level.values(scrape) for level in (*self._levels, *self._unseen)}
+        gauges: tuple[Level | Acceptance, ...] = (*self._levels, *self._unseen, self._speculation.acceptance)
+        levels = {gauge.name.removeprefix("turnout_"): gauge.values(scrape) for gauge in gauges}
         return Figures(rows, levels, scrape.workers)
 
     def exposition(self) -> bytes:
@@ -326,7 +236,7 @@ class Metrics:
 class _Scraped:
     """What Prometheus's client library needs of a registry."""
 
-    def __init__(self, families: Iterable[Tally | Spread | Level], scrape: Scrape) -> None:
+    def __init__(self, families: Iterable[Family], scrape: Scrape) -> None:
         self._families, self._scrape = families, scrape
 
     def collect(self) -> Iterable[Metric]:

@@ -8,12 +8,12 @@ import re
 from tests.architecture.tree import Source, assert_none, imports, sources
 
 STAGES = frozenset({"edge", "auth", "limits", "routing", "upstream", "relay", "accounting", "experiments", "ops"})
-SHARED = frozenset({"call", "errors", "clock", "config", "database", "changes", "overrides"})
+SHARED = frozenset({"call", "errors", "clock", "config", "database", "changes", "overrides", "speculation"})
 ANYTHING = STAGES | SHARED | {"telemetry", "flow", "wiring", "app", "cli", "serving", "package"}
 
 MAY_IMPORT = {
     **dict.fromkeys(STAGES | {"telemetry"}, SHARED),
-    **dict.fromkeys(("package", "errors", "database"), frozenset[str]()),
+    **dict.fromkeys(("package", "errors", "database", "speculation"), frozenset[str]()),
     "migrations": frozenset({"database"}),
     "clock": frozenset({"errors"}),
     "config": frozenset({"errors", "clock"}),

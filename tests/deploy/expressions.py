@@ -16,15 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 
-LATER = frozenset(
-    {
-        "turnout_spec_decode_acceptance_length",
-        "turnout_spec_decode_draft_tokens_total",
-        "turnout_spec_decode_accepted_tokens_total",
-    }
-)
-"""In the contract, and not exported before speculative decoding is measured."""
-
 GRAFANA_WORDS = {"$__rate_interval": "1m", "$__range": "10m", "$route": ".*", "$model": ".*", "$upstream": ".*"}
 METRIC = re.compile(r"\b(?:turnout_|turnout:|vllm:)[a-z0-9_:]+")
 

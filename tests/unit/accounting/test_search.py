@@ -52,7 +52,8 @@ async def test_everything_about_one_request(database: Database) -> None:
     for gone in ("at_ms", "cost_nano_usd"):
         del expected[gone]
     tried = [{"model": "m0", "upstream": "u0", "cause": "", "seconds": 0.01}]
-    assert call == expected | {"tried": tried, "drafts": None, "accepted": None}
+    drafted = dict.fromkeys(("drafts", "accepted", "draft_tokens", "answer_kind"))
+    assert call == expected | {"tried": tried, **drafted}
     assert call["stream"] is True
     assert await calls_of(database, "nobody's") == []
     assert await calls_of(database, "x" * 100_000) == []

@@ -9,6 +9,7 @@ import pytest
 from gateway.call import ENDPOINTS, Usage
 from gateway.errors import UpstreamFailure
 from gateway.relay.document import as_events, judge, roughly
+from gateway.speculation import Drafted
 from tests.fakes import completion, to_json
 from tests.wire.calls import payloads
 
@@ -16,9 +17,9 @@ CHAT, EMBEDDINGS = ENDPOINTS["chat"], ENDPOINTS["embeddings"]
 
 
 def test_the_usage_of_a_good_answer() -> None:
-    assert judge(completion("x", (3, 1)), CHAT) == Usage(3, 1, reported=True)
-    assert judge(completion("x", None), CHAT) is None
-    assert judge(to_json({"data": [{}], "usage": {"prompt_tokens": 2}}), EMBEDDINGS) == Usage(2, 0, reported=True)
+    assert judge(completion("x", (3, 1)), CHAT).usage == Usage(3, 1, reported=True)
+    assert judge(completion("x", None), CHAT).usage is None
+    assert judge(to_json({"data": [{}], "usage": {"prompt_tokens": 2}}), EMBEDDINGS).usage == Usage(2, 0, reported=True)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_usage_of_a_good_answer() -> None:
     ],
 )
 def test_what_is_not_strict_json_passes(body: bytes) -> None:
-    assert judge(body, CHAT) is None
+    assert judge(body, CHAT).usage is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_an_error_in_the_answer() -> None:
     with pytest.raises(UpstreamFailure) as failure:
         judge(b'{"error":{"message":"x"},"choices":[1]}', CHAT)
     assert (failure.value.cause, failure.value.body) == ("embedded", b'{"message":"x"}')
-    assert judge(b'{"error":null,"choices":[1]}', CHAT) is None
+    assert judge(b'{"error":null,"choices":[1]}', CHAT).usage is None
 
 
 def test_each_endpoint_has_its_own_field() -> None:
@@ -130,3 +131,12 @@ def test_what_is_no_completion_is_refused(body: bytes) -> None:
     with pytest.raises(UpstreamFailure) as failure:
         as_events(body, usage_wanted=True)
     assert failure.value.cause == "bad_response"
+
+
+def test_what_an_engine_tells_of_speculation() -> None:
+    told = {"speculative_decoding": {"num_spec_steps": 5, "num_draft_tokens": 10, "num_accepted_draft_tokens": 7}}
+    judged = judge(completion("x", extra={"metrics": told}), CHAT)
+    assert judged.drafted == Drafted(5, 10, 7)
+    assert bytes(judged.choices).startswith(b"[")
+    for other in ({}, None, 5, {"queue_time": 1}, {"speculative_decoding": None}):
+        assert judge(completion("x", extra={"metrics": other}), CHAT).drafted is None

@@ -11,10 +11,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.call import Attempt, Call, Plan, Split, Tried, Usage
-from gateway.telemetry.metrics import Metrics, Readings
+from gateway.speculation import Drafted, Governed
+from gateway.telemetry.families import Readings
+from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.numbers import fold
 from tests.unit.building import a_call, a_model, a_runtime, an_upstream
 
@@ -144,6 +147,26 @@ def test_what_calls_cost_is_added_up_by_the_model_that_answered(metrics: Metrics
     metrics.observe(answered(), NOW)  # has no price
     assert total(metrics, "turnout_cost_usd_total", route="auto", model="m1") == 0.75
     assert total(metrics, "turnout_cost_usd_total") == 0.75
+
+
+def test_speculation_is_counted_by_model_task_arm_and_kind(metrics: Metrics) -> None:
+    for kind in ("text", "tool"):
+        call = answered(split=Split("ab", "m1", 0.5))
+        assert call.plan is not None
+        call.plan = replace(call.plan, task="debug")
+        call.drafted, call.governed = Drafted(10, 20, 15, (1, 3, 6)), Governed(tool=kind == "tool")
+        metrics.observe(call, NOW)
+    metrics.observe(answered(), NOW)
+    for kind in ("text", "tool"):
+        labels = {"model": "m1", "task": "debug", "arm": "m1", "kind": kind}
+        assert total(metrics, "turnout_spec_decode_drafts_total", **labels) == 10
+        assert total(metrics, "turnout_spec_decode_draft_tokens_total", **labels) == 20
+        assert total(metrics, "turnout_spec_decode_accepted_tokens_total", **labels) == 15
+    assert total(metrics, "turnout_spec_decode_drafts_total") == 20
+    fallen_back = answered("server_error", split=Split("ab", "m0", 0.5))
+    fallen_back.drafted = Drafted(1, 1, 0)
+    metrics.observe(fallen_back, NOW)
+    assert total(metrics, "turnout_spec_decode_drafts_total", arm="", kind="text", task="") == 1, "not the arm's own"
 
 
 def test_a_call_with_a_split_is_one_exposure_however_often_it_was_tried(metrics: Metrics) -> None:
