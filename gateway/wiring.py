@@ -302,6 +302,7 @@ class Gateway:
             ledger=self.ledger,
             figures=self.metrics.figures,
             near=self._means.edges.nearest,
+            alarm=list,
             unusable=partial(self.readiness.unusable, KNOWN_SECONDS),
             fleet=self._fleet,
             tasks=self.tasks,

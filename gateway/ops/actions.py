@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -30,6 +30,10 @@ class Changing(Protocol):
     def close_model(self, name: str, closed: bool, reason: str, by: str) -> Awaitable[None]: ...
 
     def drain(self, upstream: str, target: Target, drained: bool, by: str) -> Awaitable[None]: ...
+
+    def move_traffic(self, model: str, kind: str, reason: str | None, by: str) -> Awaitable[None]: ...
+
+    def restarting(self, upstream: str, state: str | None, by: str) -> Awaitable[None]: ...
 
     def set_arms(self, experiment: str, arms: Mapping[str, float] | None, by: str) -> Awaitable[None]: ...
 
@@ -67,14 +71,29 @@ class Closing(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.reason) > 500 or not self.reason.isprintable():
-            raise ValueError("reason must be one line of at most 500 characters")
+        _one_line(self.reason)
+
+
+def _one_line(reason: str) -> None:
+    if len(reason) > 500 or not reason.isprintable():
+        raise ValueError("reason must be one line of at most 500 characters")
 
 
 class Draining(msgspec.Struct, forbid_unknown_fields=True):
     """The body that drains a replica or takes it back."""
 
     drained: bool
+
+
+class Moving(msgspec.Struct, forbid_unknown_fields=True):
+    """The body that sends a model's calls of one kind to the next model, or takes them back."""
+
+    kind: Literal["tool", "json"]
+    moved: bool
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        _one_line(self.reason)
 
 
 class Splitting(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,7 +115,9 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 def mount(admin: APIRouter, gateway: Operated, answer: Answer) -> None:
     """Add the routes to the guarded router."""
+    _traffic(admin, gateway)
     _models(admin, gateway)
+    _restart(admin, gateway)
     _replicas(admin, gateway)
     _experiments(admin, gateway)
     _reload(admin, gateway)
@@ -115,6 +136,41 @@ def _models(admin: APIRouter, gateway: Operated) -> None:
             _known("model", name, gateway.written.models)
         await _done(gateway.overrides.close_model(name, asked.closed, asked.reason, actor(request)))
         return answered({"name": name, "closed": asked.closed, "reason": asked.reason if asked.closed else None})
+
+
+def _traffic(admin: APIRouter, gateway: Operated) -> None:
+    @admin.post(
+        "/models/{name:path}/traffic",
+        summary="Send a model's tool or JSON calls to the next model of their route, or take them back",
+        openapi_extra=_body(
+            ["kind", "moved"],
+            kind={"enum": ["tool", "json"]},
+            moved={"type": "boolean"},
+            reason={"type": "string"},
+        ),
+    )
+    async def move(request: Request, name: str) -> JSONResponse:
+        asked = _read(await json_body(request), Moving)
+        if asked.moved:
+            _known("model", name, gateway.written.models)
+        reason = (asked.reason or "its operator has moved them") if asked.moved else None
+        await _done(gateway.overrides.move_traffic(name, asked.kind, reason, actor(request)))
+        return answered({"name": name, "kind": asked.kind, "moved": asked.moved, "reason": reason})
+
+
+def _restart(admin: APIRouter, gateway: Operated) -> None:
+    @admin.post(
+        "/upstreams/{name:path}/restart",
+        summary="Ask whoever runs an engine for a rolling restart: each replica's successor is ready before it ends",
+        openapi_extra=_body([]),
+    )
+    async def restart(request: Request, name: str) -> JSONResponse:
+        _read(await json_body(request) or b"{}", Nothing)
+        if _known("upstream", name, gateway.written.upstreams).engine is None:
+            text = f"Upstream '{name}' has no engine that Turnout runs."
+            raise GatewayError("invalid_request", text, param="name")
+        await _done(gateway.overrides.restarting(name, "asked for", actor(request)))
+        return answered({"upstream": name, "restarting": True})
 
 
 def _replicas(admin: APIRouter, gateway: Operated) -> None:

@@ -97,6 +97,8 @@ class Sources:
     figures: Callable[[], Awaitable[Figures]]
     near: Callable[[], list[Document]]
     """The limits near their edge."""
+    alarm: Callable[[], list[Document]]
+    """How speculation goes, by model (`alarm`)."""
     unusable: Callable[[], Awaitable[dict[str, dict[str, str]]]]
     fleet: Upstreams
     tasks: Tasks
@@ -130,6 +132,8 @@ class State:
             "models": [self._model(model, changes) for model in written.models.values()],
             "upstreams": [self._upstream(upstream, changes, figures) for upstream in written.upstreams.values()],
             "routes": [_route(route) for route in runtime.routes.values()],
+            "speculation": of.alarm(),
+            "acceptance": _acceptance(figures),
             "limits": of.near(),
             "experiments": list(_experiments(runtime, changes, figures)),
             "overrides": changes.documents(written),
@@ -165,6 +169,7 @@ class State:
             "id": self._of.fleet.catalog.id_of(model),
             "context": model.context,
             "price": None if model.price is None else _plain(asdict(model.price)),
+            "moved": dict(changes.moved_traffic.get(model.name, {})),
             "closed": closed and {"at": closed.at, "by": closed.by, "reason": closed.value["reason"]},
             "why_not": model.upstream.off or self._of.fleet.why_not(model),
         }
@@ -182,8 +187,14 @@ class State:
             }
             for index, target in enumerate(upstream.targets)
         ]
-        kind = "service" if upstream.engine is None else "engine"
-        return {"name": upstream.name, "kind": kind, "off": upstream.off, "replicas": replicas}
+        restart = changes.of("engine").get(upstream.name)
+        return {
+            "name": upstream.name,
+            "kind": "service" if upstream.engine is None else "engine",
+            "off": upstream.off,
+            "restarting": restart and {"at": restart.value["asked"] / 1000, "state": restart.value["state"]},
+            "replicas": replicas,
+        }
 
 
 def _breakers(upstream: str, figures: Figures) -> Mapping[str, dict[str, str]]:
@@ -193,6 +204,19 @@ def _breakers(upstream: str, figures: Figures) -> Mapping[str, dict[str, str]]:
         if owner == upstream:
             found[replica][model] = _STATES[int(state)]
     return found
+
+
+def _acceptance(figures: Figures) -> list[Document]:
+    """Sums since the start by model, task, arm and kind, and the acceptance length of calls lately ended."""
+    lengths = figures.levels["spec_decode_acceptance_length"]
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    found: dict[tuple[str, ...], Document] = {}
+    for name in names:
+        for row in figures.rows[f"spec_decode_{name}"]:
+            labels = tuple(row[label] for label in ("model", "task", "arm", "kind"))
+            labelled = {label: row[label] for label in ("model", "task", "arm", "kind")}
+            found.setdefault(labels, labelled)[name] = int(row["count"])
+    return [{**row, "acceptance_length": lengths.get(labels)} for labels, row in sorted(found.items())]
 
 
 def _route(route: Route) -> Document:

@@ -146,6 +146,7 @@ class Fleet:
             "waiting": load and load.waiting,
             "kv": load and load.kv,
             "acceptance_length": seen.acceptance_length,
+            "version": seen.version or None,
         }
 
     def _all(self) -> Iterator[tuple[Upstream, str, Target]]:

@@ -65,6 +65,8 @@ class Seen:
     say how it is may be busy.)"""
     acceptance_length: float | None = None
     """Mean tokens of one step with a draft; None: there was no draft."""
+    version: str | None = None
+    """vLLM's own; None: it does not tell."""
 
 
 class Drafts:
@@ -162,15 +164,16 @@ class Health:
                 known.pop(target, None)
 
     async def _look(self, target: Target, api_key: str | None) -> None:
-        seen = await _look(target, api_key)
+        before = self._seen.get(target)
+        seen = await _look(target, api_key, before.version if before is not None and before.why is None else None)
         if seen.load is not None:
             drafts = self._drafts.setdefault(target, Drafts())
             seen = replace(seen, acceptance_length=drafts.acceptance_length(seen.at, seen.load))
         self._seen[target] = seen
 
 
-async def _look(target: Target, key: str | None) -> Seen:
-    """vLLM is up when `/health` says so; its models are those that it lists."""
+async def _look(target: Target, key: str | None, version: str | None) -> Seen:
+    """vLLM is up when `/health` says so; its models are those that it lists. Its version is asked once."""
     now = clock.now
     root = target.url.removesuffix("/v1")
     try:
@@ -180,12 +183,26 @@ async def _look(target: Target, key: str | None) -> Seen:
         status, body = await fetch(f"{target.url}/models", key, seconds=_PROBE_SECONDS)
         rows = msgspec.json.decode(body)["data"] if status == 200 else []
         listed = frozenset(row["id"] for row in rows)
+        if version is None:
+            version = _version(*await fetch(root + "/version", key, seconds=_PROBE_SECONDS))
         status, body = await fetch(root + "/metrics", key, seconds=_PROBE_SECONDS)
-        return Seen(now(), None, listed, load_of(body) if status == 200 else None)
+        return Seen(now(), None, listed, load_of(body) if status == 200 else None, version=version)
     except UpstreamFailure as failure:
         return Seen(now(), f"its engine does not answer ({failure.detail})", down=failure.cause == "connect")
     except (msgspec.DecodeError, KeyError, TypeError):
         return Seen(now(), "its engine's list of models cannot be read")
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+def _version(status: int, body: bytes) -> str:
+    """What vLLM says at /version; empty where it does not."""
+    try:
+        return msgspec.json.decode(body, type=_Version).version[:50] if status == 200 else ""
+    except msgspec.DecodeError:
+        return ""
 
 
 def load_of(exposition: bytes) -> Load | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.config.base_url import resolve
 from gateway.config.reload import Reloads
-from gateway.config.runtime import Experiment, Target
+from gateway.config.runtime import Engine, Experiment, Target
 from gateway.database import DatabaseDown
 from gateway.errors import GatewayError
 from gateway.ops.actions import mount
@@ -17,7 +18,8 @@ from tests.unit.building import a_model, a_runtime, an_upstream
 from tests.unit.ops.asking import BY, Site, Stand
 
 TARGETS = tuple(resolve(f"http://127.0.0.1:{port}/v1") for port in (9, 10))
-MODELS = (a_model("fast"), a_model("team/q", an_upstream("local", targets=TARGETS)))
+ENGINE = an_upstream("own", targets=TARGETS, engine=Engine(Path("c"), 9))
+MODELS = (a_model("fast"), a_model("own", ENGINE), a_model("team/q", an_upstream("local", targets=TARGETS)))
 SPLIT = Experiment("split", "auto", {"fast": 50.0, "team/q": 50.0})
 
 
@@ -36,6 +38,12 @@ class Operated(Stand):
 
     async def drain(self, upstream: str, target: Target, drained: bool, by: str) -> None:
         self._changed("drain", upstream, target, drained, by)
+
+    async def move_traffic(self, model: str, kind: str, reason: str | None, by: str) -> None:
+        self._changed("traffic", model, kind, reason, by)
+
+    async def restarting(self, upstream: str, state: str | None, by: str) -> None:
+        self._changed("restart", upstream, state, by)
 
     async def set_arms(self, experiment: str, arms: Mapping[str, float] | None, by: str) -> None:
         self._changed("arms", experiment, arms, by)
@@ -89,6 +97,30 @@ CHANGES: list[tuple[str, Any, tuple[Any, ...], Any]] = [
         {"name": "gone", "closed": False, "reason": None},
     ),
     (
+        "models/team/q/traffic",
+        {"kind": "tool", "moved": True, "reason": "it stalls"},
+        ("traffic", "team/q", "tool", "it stalls", BY),
+        {"name": "team/q", "kind": "tool", "moved": True, "reason": "it stalls"},
+    ),
+    (
+        "models/fast/traffic",
+        {"kind": "json", "moved": True},
+        ("traffic", "fast", "json", "its operator has moved them", BY),
+        {"name": "fast", "kind": "json", "moved": True, "reason": "its operator has moved them"},
+    ),
+    (
+        "models/gone/traffic",
+        {"kind": "json", "moved": False},
+        ("traffic", "gone", "json", None, BY),
+        {"name": "gone", "kind": "json", "moved": False, "reason": None},
+    ),
+    (
+        "upstreams/own/restart",
+        {},
+        ("restart", "own", "asked for", BY),
+        {"upstream": "own", "restarting": True},
+    ),
+    (
         "upstreams/local/replicas/1",
         {"drained": True},
         ("drain", "local", TARGETS[1], True, BY),
@@ -130,6 +162,13 @@ async def test_changes(site: Site, stand: Operated, path: str, body: Any, change
         ("models/fast", b'{"closed":true,"why":"x"}', 400),
         ("models/fast", b'{"closed":true,"reason":"a\\nb"}', 400),
         ("models/fast", b'{"closed":true,"reason":"%b"}' % (b"x" * 501), 400),
+        ("models/gone/traffic", b'{"kind":"tool","moved":true}', 404),
+        ("models/fast/traffic", b'{"kind":"text","moved":true}', 400),
+        ("models/fast/traffic", b'{"kind":"tool"}', 400),
+        ("models/fast/traffic", b'{"kind":"tool","moved":true,"reason":"a\\nb"}', 400),
+        ("upstreams/local/restart", b"{}", 400),
+        ("upstreams/gone/restart", b"{}", 404),
+        ("upstreams/own/restart", b'{"now":true}', 400),
         ("upstreams/local/replicas/2", b'{"drained":true}', 404),
         ("upstreams/local/replicas/-1", b'{"drained":true}', 404),
         ("upstreams/local/replicas/x", b'{"drained":true}', 404),
@@ -156,7 +195,17 @@ async def test_what_is_refused(site: Site, stand: Operated, path: str, body: byt
 
 
 @pytest.mark.parametrize(
-    "path", ["models/fast", "upstreams/local/replicas/0", "experiments/split", "reload", "route", "try"]
+    "path",
+    [
+        "models/fast",
+        "models/fast/traffic",
+        "upstreams/own/restart",
+        "upstreams/local/replicas/0",
+        "experiments/split",
+        "reload",
+        "route",
+        "try",
+    ],
 )
 async def test_forms_and_foreign_pages(site: Site, stand: Operated, path: str) -> None:
     for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data"):

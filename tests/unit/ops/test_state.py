@@ -76,19 +76,23 @@ class World:
             return self.unusable
 
         runtime: Runtime = self.changes.applied(WRITTEN)
-        for name in ("started", "replica_in_flight", "replica_breaker", "ledger_queue_depth"):
+        gauges = ("started", "replica_in_flight", "replica_breaker", "ledger_queue_depth")
+        for name in (*gauges, "spec_decode_acceptance_length"):
             self.levels.setdefault(name, {})
         for name in ("ledger_dropped", "experiment_exposures", "requests", "tokens", "cost_usd", "attempts"):
             self.rows.setdefault(name, [])
         for name in ("fallbacks", "limit_rejections", "request_seconds", "time_to_first_token_seconds"):
             self.rows.setdefault(name, [])
-        self.rows.setdefault("overhead_seconds", [])
+        drafts = ("spec_decode_drafts", "spec_decode_draft_tokens", "spec_decode_accepted_tokens")
+        for name in (*drafts, "overhead_seconds"):
+            self.rows.setdefault(name, [])
         return Sources(
             runtimes=lambda: (runtime, WRITTEN),
             overrides=self,
             reloads=self.reloads,
             ledger=self,
             figures=figures,
+            alarm=lambda: [{"model": "quality"}],
             near=lambda: [{"kind": "key"}],
             unusable=unusable,
             fleet=self,
@@ -141,13 +145,16 @@ async def test_a_quiet_gateway(tasks: Tasks) -> None:
 
 async def test_models(tasks: Tasks) -> None:
     closed = Override("model", "fast", {"reason": "tests"}, 5.0, "me")
-    fast, quality, off = (await snapshot(World(Changes((closed,))), tasks))["models"]
+    moved = Override("traffic", "quality", {"moved": {"tool": "it stalls"}}, 5.0, "alarm")
+    fast, quality, off = (await snapshot(World(Changes((closed, moved))), tasks))["models"]
+    assert quality["moved"] == {"tool": "it stalls"}
     assert fast == {
         "name": "fast",
         "upstream": "service",
         "id": "id of fast",
         "context": 1000,
         "price": {"input": 0.6, "output": 3.0},
+        "moved": {},
         "closed": {"at": 5.0, "by": "me", "reason": "tests"},
         "why_not": None,
     }
@@ -158,7 +165,12 @@ async def test_models(tasks: Tasks) -> None:
 
 async def test_upstreams(tasks: Tasks) -> None:
     world = World(
-        Changes((Override("upstream", "local", {"drained": [TARGETS[1].url]}, 5.0, "me"),)),
+        Changes(
+            (
+                Override("engine", "local", {"asked": 7000, "state": "asked for"}, 7.0, "me"),
+                Override("upstream", "local", {"drained": [TARGETS[1].url]}, 5.0, "me"),
+            )
+        ),
         levels={
             "replica_in_flight": {("local", "0"): 2.0, ("service", "0"): 1.0},
             "replica_breaker": {("local", "0", "quality"): 2.0, ("service", "0", "fast"): 1.0},
@@ -180,7 +192,25 @@ async def test_upstreams(tasks: Tasks) -> None:
     assert (first["address"], first["breaker"], first["in_flight"]) == ("127.0.0.1:9", {"quality": "open"}, 2)
     assert (first["engine"], first["drained"], second["engine"], second["drained"]) == (ENGINE, False, None, True)
     assert (second["index"], second["breaker"], second["in_flight"]) == (1, {}, 0)
+    assert (local["restarting"], service["restarting"]) == ({"at": 7.0, "state": "asked for"}, None)
     assert (local["kind"], off["off"], off["replicas"]) == ("engine", "KEY is not set", [])
+
+
+async def test_speculation(tasks: Tasks) -> None:
+    labels = {"model": "quality", "task": "debug", "arm": "", "kind": "tool"}
+    world = World(
+        rows={
+            "spec_decode_drafts": [{**labels, "count": 10.0}],
+            "spec_decode_draft_tokens": [{**labels, "count": 20.0}],
+            "spec_decode_accepted_tokens": [{**labels, "count": 15.0}],
+        },
+        levels={"spec_decode_acceptance_length": {("quality", "debug", "", "tool"): 2.5}},
+    )
+    state = await snapshot(world, tasks)
+    assert state["speculation"] == [{"model": "quality"}]
+    assert state["acceptance"] == [
+        {**labels, "drafts": 10, "draft_tokens": 20, "accepted_tokens": 15, "acceptance_length": 2.5}
+    ]
 
 
 async def test_experiments(tasks: Tasks) -> None:

@@ -106,6 +106,7 @@ async def test_engines_that_were_looked_at(upstream: Upstream, fleet: Fleet) -> 
         "waiting": 1.0,
         "kv": 0.25,
         "acceptance_length": 1.8,
+        "version": None,
     }
 
 

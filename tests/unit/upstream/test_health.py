@@ -46,9 +46,26 @@ async def test_an_engine_that_lists_the_model(upstream: Upstream) -> None:
     assert [(r.method, r.path) for r in upstream.requests] == [
         ("GET", "/health"),
         ("GET", "/v1/models"),
+        ("GET", "/version"),
         ("GET", "/metrics"),
     ]
     assert upstream.requests[0].header("authorization") == "Bearer sk-up"
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [(b'{"version":"0.32.0"}', "0.32.0"), (b'{"version":5}', ""), (b"no JSON", ""), (b"{}", "")],
+)
+async def test_the_version_is_asked_once(upstream: Upstream, told: bytes, version: str) -> None:
+    answers(upstream, Reply(b""))
+    upstream.script(Reply(told), path="/version", times=None)
+    health, target = Health(), resolve(upstream.url)
+    for _ in range(3):
+        assert await health.why_not(a_local_model(target), within=0) is None
+    seen = health.seen(target)
+    assert seen is not None
+    assert seen.version == version
+    assert sum(request.path == "/version" for request in upstream.requests) == 1
 
 
 @pytest.mark.parametrize(
