@@ -1,30 +1,55 @@
 : "${HEAD:?the address of the first machine, as the other ones reach it}"
 NODES=${NODES:-$nodes} GPUS=${GPUS:-$gpus} RAY_PORT=${RAY_PORT:-6379} WAIT=${WAIT:-900}
 read -ra more <<< "${RAY_ARGS:-}"
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # nothing of Ray's is left to wait for, vLLM ends before its node
 node='' server='' waiting=''
+set -m # each process below is the head of a group: Ctrl-C reaches this script alone, and a group ends as a whole
 
 fail() {
     echo "turnout: $1" >&2
     exit 1
 }
 
-# End a process of ours within so many seconds, the hard way if need be.
+# End a process of ours within so many seconds, and then what is left of those it started: Ray leaves some.
 stop() {
     local second
-    if [ -z "$1" ] || ! kill -TERM "$1" 2> /dev/null; then return 0; fi
+    if [ -z "$1" ]; then return 0; fi
+    kill -TERM "$1" 2> /dev/null || true
     for ((second = 0; second < $2; second++)); do
-        kill -0 "$1" 2> /dev/null || return 0
+        kill -0 "$1" 2> /dev/null || break
         sleep 1
     done
-    kill -KILL "$1" 2> /dev/null || true
+    kill -KILL -- "-$1" 2> /dev/null || true
 }
 
-# vLLM first: it finishes the calls in flight, for which it needs the cluster.
+# Return when vLLM runs no call, or after so many seconds, or when it does not answer. Over Ray its own --shutdown-timeout
+# is without effect: Ray puts a handler of SIGTERM in the place of vLLM's, and every call is lost at once.
+quiet() {
+    python3 -c '
+import http.client, re, sys, time
+host, port, seconds = sys.argv[1], *map(int, sys.argv[2:])
+end, calls = time.monotonic() + seconds, re.compile(r"^vllm:num_requests_(?:running|waiting)\{.* (\S+)$", re.MULTILINE)
+while time.monotonic() < end:
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    try:
+        connection.request("GET", "/metrics")
+        if not any(map(float, calls.findall(connection.getresponse().read().decode()))):
+            break
+    except (OSError, http.client.HTTPException):
+        break
+    finally:
+        connection.close()
+    time.sleep(0.5)
+' "$VLLM_HOST_IP" "$port" "$drain" || true
+}
+
+# vLLM first: for the calls in flight it needs the cluster.
 finish() {
     trap '' TERM INT
     stop "$waiting" 5
-    stop "$server" $((drain + 30))
-    stop "$node" 20
+    if [ -n "$server" ]; then quiet; fi
+    stop "$server" 15
+    stop "$node" 10
 }
 
 prepare() {

@@ -49,8 +49,8 @@ def ray(runtime: Runtime, upstream: Upstream, gpus_per_node: int = GPUS_PER_NODE
 
 
 def over_ray() -> dict[str, str | None]:
-    """The flags that a cluster needs. The script gives the address to listen on: it knows the machine."""
-    return {"host": None, "distributed-executor-backend": "ray"}
+    """The flags of a cluster. The script knows the address to listen on, and waits itself for calls in flight."""
+    return {"host": None, "distributed-executor-backend": "ray", "shutdown-timeout": None}
 
 
 def script(what: Served) -> str:
@@ -58,6 +58,7 @@ def script(what: Served) -> str:
     numbers = {
         "nodes": what.layout.nodes,
         "gpus": what.layout.gpus,
+        "port": what.port,
         "drain": what.drain,
         "checkpoint": shlex.quote(str(what.checkpoint)),
         "ray_version": RAY,

@@ -69,7 +69,6 @@ def test_the_command_is_the_engine_s_own_over_ray(tmp_path: Path) -> None:
         'speculative-config {"method":"mtp","num_speculative_tokens":3}',
         "max-model-len 4096",
         "chat-template-content-format it's $HOME",
-        "shutdown-timeout 600",
         "distributed-executor-backend ray",
         "host $VLLM_HOST_IP",
     }
