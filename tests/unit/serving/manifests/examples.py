@@ -1,4 +1,7 @@
-"""Configurations with one engine, loaded as the gateway loads them, and what is printed of them."""
+"""Configurations with one engine, loaded as the gateway loads them, and what is printed of them.
+
+`python -m tests.unit.serving.manifests.examples` writes the samples below `deploy/examples/` anew.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,17 @@ import yaml
 
 from gateway.config import Runtime, load
 from gateway.config.runtime import Engine, Upstream
+from serving.manifests import kubernetes, ray
 
 Printer = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[4]
+KIMI = {"TAOTOKEN_KEY": "k", "KIMI_CHECKPOINT": "/srv/checkpoints/kimi-k2.5-ft"}
+SAMPLES: tuple[tuple[str, Printer, int], ...] = (
+    ("kubernetes/kimi.yaml", kubernetes, 8),
+    ("kubernetes/kimi-two-nodes.yaml", kubernetes, 16),
+    ("ray/kimi-two-nodes.sh", ray, 16),
+)
+"""Below `deploy/examples/`: what is printed for `kimi.yaml` there, with this `tensor_parallel`."""
 KEY = "sk-of-the-engine-7d1f"
 
 
@@ -63,3 +75,14 @@ def routing(text: str, folder: Path) -> Runtime:
     file = folder / "gateway.yaml"
     file.write_text(head + entry)
     return load(file, {"VLLM_API_KEY": KEY})
+
+
+def sample(printer: Printer, tensor_parallel: int) -> str:
+    """What is printed for the Kimi example on so many GPUs."""
+    loaded = load(ROOT / "deploy" / "examples" / "kimi.yaml", KIMI)
+    return printer(loaded, with_engine(loaded.upstreams["local"], tensor_parallel=tensor_parallel))
+
+
+if __name__ == "__main__":
+    for name, printer, tensor_parallel in SAMPLES:
+        (ROOT / "deploy" / "examples" / name).write_text(sample(printer, tensor_parallel))

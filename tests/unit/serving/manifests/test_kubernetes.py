@@ -17,11 +17,9 @@ from serving.engine.errors import EngineFailed
 from serving.manifests import probe
 from serving.manifests.kubernetes import kubernetes
 from serving.manifests.layout import GPUS_PER_NODE
-from tests.unit.serving.manifests.examples import KEY, documents, printed, routing
+from tests.unit.serving.manifests.examples import KEY, ROOT, SAMPLES, Printer, documents, printed, routing, sample
 from tests.unit.serving.manifests.schemas import VERSIONS, check
 
-ROOT = Path(__file__).resolve().parents[4]
-EXAMPLES = ROOT / "deploy" / "examples"
 ONE: dict[str, Any] = {"tensor_parallel": 8, "key": KEY}
 SEVERAL: dict[str, Any] = {**ONE, "replicas": 3}
 GROUPS: dict[str, Any] = {**SEVERAL, "tensor_parallel": 16, "speculative": {"method": "mtp"}}
@@ -152,6 +150,12 @@ def test_a_changed_script_changes_the_pods(tmp_path: Path) -> None:
         templates(made["LeaderWorkerSet"])[0]["metadata"]["annotations"]["turnout/scripts"] for made in (one, two)
     }
     assert len(digests) == 2
+
+
+@pytest.mark.parametrize(("name", "printer", "tensor_parallel"), SAMPLES)
+def test_the_samples_are_what_is_printed(name: str, printer: Printer, tensor_parallel: int) -> None:
+    kept = (ROOT / "deploy" / "examples" / name).read_text()
+    assert kept == sample(printer, tensor_parallel), "python -m tests.unit.serving.manifests.examples"
 
 
 def test_the_probe_is_the_tested_file(tmp_path: Path) -> None:
