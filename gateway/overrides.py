@@ -177,6 +177,11 @@ class Overrides:
             if self._mark is not None:  # this process has done it
                 self._mark = {**self._mark, "reloads": (await _settings(connection))["reloads"]}
 
+    async def record(self, by: str, action: str, target: str, detail: Value) -> None:
+        """A row of the audit for what changes nothing. Raises DatabaseDown."""
+        async with self.database.write() as connection:
+            await note(connection, by, action, target, detail)
+
     async def audited(self, most: int) -> list[Value]:
         """The last rows of the audit, newest first. Raises DatabaseDown."""
         from sqlalchemy import text
@@ -240,6 +245,7 @@ class NoOverrides:
     restarting = staticmethod(_impossible)
     set_arms = staticmethod(_impossible)
     ask_reload = staticmethod(_impossible)
+    record = staticmethod(_impossible)
     audited = staticmethod(_impossible)
 
 

@@ -18,6 +18,8 @@ from gateway import clock
 from gateway.accounting.ledger import Ledger, NoLedger
 from gateway.accounting.price import cost
 from gateway.accounting.usage import estimated
+from gateway.alarm.alarms import Alarms
+from gateway.alarm.baselines import Baselines
 from gateway.auth.admin import KeyAdmin
 from gateway.auth.created import CreatedKeys
 from gateway.auth.keyring import Keyring, is_admin
@@ -178,6 +180,8 @@ class Gateway:
         self.reloads = Reloads(self.metrics.reloaded)
         joints = (self._put, lambda: self.reloads.request())
         self.overrides = NoOverrides() if database is None else Overrides(database, log, *joints)
+        counted, healthy = self.metrics.alarmed, lambda model: fleet.health.known(model) is None
+        self._alarms = Alarms(self.tasks, log, self.overrides, Baselines(database, log), counted, healthy)
         self.written = runtime
         """The configuration as its file says."""
         self._classify = classifier(runtime)
@@ -201,6 +205,7 @@ class Gateway:
         self._proxies = Proxies(runtime.gateway.trusted_proxies)
         walker = self._fleet.configure(runtime, changes.placed(self.written))
         self.limits = Limiter(runtime, self._means)
+        self._alarms.configure(runtime, changes)
         return Stages(
             runtime=runtime,
             identify=Keyring(runtime, self._created).identify,
@@ -243,6 +248,7 @@ class Gateway:
     def _finish(self, call: Call) -> None:
         now = clock.now()
         self.metrics.observe(call, now)
+        self._alarms.observe(call)
         self.ledger.write(call, now)
         if call.trace is not None:
             call.trace.end(call, now)
@@ -302,7 +308,7 @@ class Gateway:
             ledger=self.ledger,
             figures=self.metrics.figures,
             near=self._means.edges.nearest,
-            alarm=list,
+            alarm=self._alarms.documents,
             unusable=partial(self.readiness.unusable, KNOWN_SECONDS),
             fleet=self._fleet,
             tasks=self.tasks,
@@ -354,6 +360,7 @@ class Gateway:
         created = [] if self._created is None else [self._created.start()]
         await asyncio.gather(self.overrides.start(), self.ledger.looked(), *created)
         self.resolve_ids()
+        self._alarms.begin()
         self.tasks.spawn(self._means.running.keep(self._means.store, RENEW_SECONDS))
         self.tasks.spawn(self._publish())
 
