@@ -10,6 +10,7 @@ from benchmarks.micro import BENCHMARKS, content
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.seconds
 def test_every_benchmark_has_cases(name: str) -> None:
     label, call = next(iter(import_module(BENCHMARKS[name]).cases()))
     assert label

@@ -65,6 +65,7 @@ def test_the_configurations_are_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.seconds
 def test_all_kinds_of_rules_load(kind: str) -> None:
     assert len(runtime_of(KINDS[kind], 200).routes["auto"].rules) == 200
 

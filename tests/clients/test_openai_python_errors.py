@@ -215,6 +215,7 @@ WAITS: dict[str, tuple[Step, float]] = {
 
 
 @pytest.mark.parametrize(("step", "seconds"), WAITS.values(), ids=WAITS)
+@pytest.mark.seconds
 async def test_a_retry_waits_as_it_is_told(
     upstream: Upstream,
     gateway: StartGateway,

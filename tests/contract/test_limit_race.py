@@ -53,6 +53,7 @@ def test_ten_periods_four_processes_sixty_four_clients(server: RedisServer) -> N
     assert admitted <= what.capacity * (1 + longest / what.period)
 
 
+@pytest.mark.seconds
 def test_the_slot_of_a_killed_process_comes_back_after_the_lease_time(server: RedisServer) -> None:
     slot, lease_seconds = Slot("one", 1), 1.0
 
@@ -75,6 +76,7 @@ def test_the_slot_of_a_killed_process_comes_back_after_the_lease_time(server: Re
     assert asyncio.run(first_success(30.0)) <= 1.5
 
 
+@pytest.mark.seconds
 async def test_a_pause_of_this_process_is_not_taken_for_one_of_redis(server: RedisServer) -> None:
     store = RedisStore(Address.parse(server.url))
     await connected(store)

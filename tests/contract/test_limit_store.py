@@ -194,6 +194,7 @@ async def test_a_slot_that_nobody_renews_expires(store: OpenStore) -> None:
     assert await limits.peek([slots]) == (0,)
 
 
+@pytest.mark.seconds
 async def test_a_renewed_lease_stays(store: OpenStore) -> None:
     limits = await store(lease_seconds=2 * SHORT)
     slots, money = Slot("slots", 1), purse(10, 10)
@@ -271,6 +272,7 @@ async def test_a_new_purse_begins_where_the_ledger_stands(store: OpenStore) -> N
     assert await limits.peek([purse(10, 4, floor=10)]) == (0,)
 
 
+@pytest.mark.seconds
 async def test_a_purse_that_is_not_used_is_forgotten(store: OpenStore) -> None:
     limits = await store()
     short = purse(10, 10, seconds=1)

@@ -43,6 +43,7 @@ def test_a_yaml_example_loads(page: Path, number: int, tmp_path: Path) -> None:
     assert loaded(examples(page.read_text())[number], tmp_path).routes
 
 
+@pytest.mark.seconds
 def test_the_examples_of_the_routing_guide_do_what_it_says(tmp_path: Path) -> None:
     whole, tasks, split = examples(ROUTING)
     assert planned(whole, "explain this refactoring", tmp_path)[:2] == ("talk", "explain")

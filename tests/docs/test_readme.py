@@ -43,6 +43,7 @@ def test_every_route_of_the_root_file_has_a_model_without_a_key() -> None:
 
 
 @pytest.mark.parametrize("command", re.findall(r"^\| `\.venv/bin/turnout (\w+)", README, re.MULTILINE))
+@pytest.mark.seconds
 def test_the_listed_commands_exist(command: str) -> None:
     done = subprocess.run([sys.executable, "-m", "gateway.cli", command, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

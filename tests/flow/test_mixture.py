@@ -76,6 +76,7 @@ async def outcome(exchange: MemoryExchange, leave_after: int | None) -> str:
 
 
 @pytest.mark.parametrize("connections", [4, 64])
+@pytest.mark.seconds
 async def test_every_call_is_answered_and_booked_once(connections: int) -> None:
     dice, log = random.Random(connections), Calls()
     async with Upstream() as first, Upstream() as second, Upstream() as third, asyncio.timeout(SOON):

@@ -51,6 +51,7 @@ def learned() -> list[dict[str, Any]]:
     return training_set()
 
 
+@pytest.mark.seconds
 def test_nothing_that_is_learned_from_is_a_held_out_prompt(learned: list[dict[str, Any]]) -> None:
     assert len(learned) >= 8000
     both = {letters(row["text"]) for row in learned} & {letters(row["text"]) for row in read(*FROZEN)}

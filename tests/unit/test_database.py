@@ -73,6 +73,7 @@ async def test_a_transaction_is_kept_whole_or_not_at_all(url: str, tmp_path: Pat
     await database.close()
 
 
+@pytest.mark.seconds
 async def test_several_processes_migrate_at_once(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", MIGRATE, url, str(tmp_path)]
     started = [await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(3)]
@@ -95,6 +96,7 @@ async def test_a_reader_and_a_writer_do_not_wait_for_each_other(url: str, tmp_pa
 
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "deleted"])
+@pytest.mark.seconds
 async def test_what_comes_is_written_to_the_file_that_is_there(replaced: bool, tmp_path: Path) -> None:
     database, file = Database("sqlite:///turnout.db", tmp_path), tmp_path / "turnout.db"
     await database.migrate()
@@ -127,6 +129,7 @@ async def test_a_migration_that_another_process_holds_up(tmp_path: Path) -> None
     await database.close()
 
 
+@pytest.mark.seconds
 async def test_a_migration_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     database = Database("sqlite:///t.db", tmp_path)
     async with database.write() as connection:
@@ -151,6 +154,7 @@ async def test_tables_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
     await later.close()
 
 
+@pytest.mark.seconds
 async def test_a_locked_sqlite_file_is_down_for_writers(tmp_path: Path) -> None:
     database = Database("sqlite:///t.db", tmp_path)
     await database.migrate()

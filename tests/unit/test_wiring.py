@@ -230,6 +230,7 @@ TIMEOUTS = GatewaySettings(timeouts=Timeouts(connect=1, first_event=0.4, idle=0.
 
 @pytest.mark.parametrize("proxied", [False, True], ids=["direct", "proxied"])
 @pytest.mark.parametrize(("steps", "body", "outcome"), EXITS.values(), ids=EXITS)
+@pytest.mark.seconds
 async def test_nothing_is_under_way_afterwards(
     upstream: Upstream, start: Start, lines: Lines, steps: list[Step], body: Any, outcome: str, proxied: bool
 ) -> None:

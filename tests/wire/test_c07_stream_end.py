@@ -34,6 +34,7 @@ WHOLE: dict[str, tuple[Sequence[bytes | Step], str]] = {
 
 
 @pytest.mark.parametrize(("events", "framing"), WHOLE.values(), ids=WHOLE)
+@pytest.mark.seconds
 async def test_c07_a_finished_answer_is_a_success_with_one_done(
     upstream: Upstream, gateway: StartGateway, events: Sequence[bytes | Step], framing: str
 ) -> None:
@@ -156,6 +157,7 @@ async def test_c07_the_connection_serves_the_next_call(upstream: Upstream, gatew
     assert upstream.connections.total == 1
 
 
+@pytest.mark.seconds
 async def test_c07_a_caller_that_waits_for_the_end_of_the_connection(upstream: Upstream, gateway: StartGateway) -> None:
     upstream.script(Sse([*answer("Hi"), Hang()]))
     gw = await gateway(upstream)

@@ -126,6 +126,7 @@ async def test_c11_twenty_aborts_leave_the_model_in_use(
     assert second.count() == 0
 
 
+@pytest.mark.seconds
 async def test_c11_after_the_last_byte_is_a_success(upstream: Upstream, gateway: StartGateway) -> None:
     """The caller has its whole answer and leaves while the upstream dawdles."""
     upstream.script(Sse([*answer("Hi"), Hang()]))

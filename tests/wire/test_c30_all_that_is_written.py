@@ -48,6 +48,7 @@ def config(upstream: Upstream, redis: RedisServer) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.seconds
 async def test_c30_nothing_that_a_run_leaves_behind_tells_a_secret() -> None:
     told: list[bytes] = []
     with RedisServer("--requirepass", REDIS) as redis:

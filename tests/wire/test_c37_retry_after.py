@@ -51,6 +51,7 @@ async def test_c37_a_date_that_has_passed(upstream: Upstream, gateway: StartGate
 
 
 @pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.seconds
 async def test_c37_nothing_usable(upstream: Upstream, gateway: StartGateway, status: int) -> None:
     """Both headers are on every 429 and 503: whole seconds of at least one, and the same in milliseconds."""
     gw = await gateway(upstream)
@@ -110,6 +111,7 @@ async def test_c37_without_another_model_a_short_time_is_waited(upstream: Upstre
     assert (await gw.metrics()).total("turnout_fallbacks_total") == 0
 
 
+@pytest.mark.seconds
 async def test_c37_pings_keep_a_stream_that_waits(upstream: Upstream, gateway: StartGateway) -> None:
     upstream.script(error(429, headers={"retry-after-ms": "300"}))
     gw = await gateway(upstream, patience=Patience(ping=0.05))

@@ -216,6 +216,7 @@ IMPATIENT = {"timeouts": {"idle": 0.1}}
 
 
 @pytest.mark.parametrize("step", BREAKS.values(), ids=BREAKS)
+@pytest.mark.seconds
 async def test_c40_answers_that_break_off_count(
     upstream: Upstream, second: Upstream, gateway: StartGateway, step: Step
 ) -> None:

@@ -87,6 +87,7 @@ async def test_c48_from_refused_connections_to_ready(second: Upstream, gateway: 
         assert await upstream_of(gw) == "u0"
 
 
+@pytest.mark.seconds
 async def test_c48_a_stuck_engine_leaves_rotation_though_its_health_is_green(
     upstream: Upstream, second: Upstream, gateway: StartGateway
 ) -> None:

@@ -87,6 +87,7 @@ async def test_each_wrong_key_has_a_message_of_its_own(gw: LocalGateway, upstrea
         assert (line["key"], line["status"]) == ("anonymous", 401)
 
 
+@pytest.mark.seconds
 async def test_an_expired_key_is_told_its_date(gw: LocalGateway) -> None:
     soon = int(time.time()) + 2
     expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(soon))
@@ -129,6 +130,7 @@ async def test_an_open_gateway_knows_created_keys(upstream: Upstream, gateway: S
     assert "was revoked" in message(await gw.chat(headers=bearer(revoked)))
 
 
+@pytest.mark.seconds
 async def test_static_keys_work_while_the_database_is_down(
     upstream: Upstream, gateway: StartGateway, tmp_path: Path
 ) -> None:
@@ -148,6 +150,7 @@ async def test_static_keys_work_while_the_database_is_down(
 # -- the admin API
 
 
+@pytest.mark.seconds
 async def test_the_admin_api(gw: LocalGateway) -> None:
     made = await admin(gw, "POST", "", {"name": "team/ci", "expires": "30d"}, 201)
     assert (await admin(gw, "GET", "/team/ci")) | {"key": made["key"]} == made
@@ -166,6 +169,7 @@ async def test_the_admin_api(gw: LocalGateway) -> None:
     await admin(gw, "PUT", "/no", {}, 404)
 
 
+@pytest.mark.seconds
 async def test_the_admin_api_takes_the_admin_key_only(gw: LocalGateway) -> None:
     secret = await create(gw)
     for headers in ({}, bearer(secret), bearer("sk-admin-ke"), {"x-api-key": "sk-admin-key, sk-admin-key"}):

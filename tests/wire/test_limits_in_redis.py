@@ -72,6 +72,7 @@ async def test_one_call_at_a_time_over_two_gateways(upstream: Upstream, redis: R
             assert (await one.chat()).status == 200
 
 
+@pytest.mark.seconds
 async def test_a_redis_that_is_frozen_delays_one_call_and_no_other(
     pair: list[LocalGateway], redis: RedisServer
 ) -> None:

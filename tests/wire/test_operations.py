@@ -91,6 +91,7 @@ async def test_a_drained_replica_ends_what_it_has_and_gets_nothing_new(
     assert (first["drained"], first["in_flight"]) == (True, 0)
 
 
+@pytest.mark.seconds
 async def test_a_split_is_changed(gw: LocalGateway, second: Upstream) -> None:
     assert (await gw.chat()).header("x-turnout-arm") == "m0"
     changed = await admin(gw, "experiments/e", {"arms": {"m1": 3}})
@@ -106,6 +107,7 @@ async def test_a_split_is_changed(gw: LocalGateway, second: Upstream) -> None:
     assert (await gw.chat()).header("x-turnout-arm") == "m0"
 
 
+@pytest.mark.seconds
 async def test_changes_outlive_a_reload_that_keeps_their_model(
     upstream: Upstream, second: Upstream, tmp_path: Path
 ) -> None:
@@ -213,6 +215,7 @@ async def test_all_workers_are_told_of_and_follow(upstream: Upstream, second: Up
 # -- what is told
 
 
+@pytest.mark.seconds
 async def test_events(gw: LocalGateway) -> None:
     page = await login(gw)
     async with asyncio.timeout(LIMIT), gw.connect() as client:
@@ -235,6 +238,7 @@ async def test_events(gw: LocalGateway) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.seconds
 async def test_a_slow_page_is_cut_off(gw: LocalGateway) -> None:
     async with asyncio.timeout(LIMIT), gw.connect() as client:
         await client.send(request("GET", "/admin/events", ADMIN))
@@ -248,6 +252,7 @@ async def test_a_slow_page_is_cut_off(gw: LocalGateway) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.seconds
 async def test_no_more_pages_than_can_be_told(gw: LocalGateway) -> None:
     async with asyncio.timeout(LIMIT), AsyncExitStack() as stack:
         for _ in range(32):
@@ -259,6 +264,7 @@ async def test_no_more_pages_than_can_be_told(gw: LocalGateway) -> None:
         assert refused.header("retry-after") is not None
 
 
+@pytest.mark.seconds
 async def test_a_page_does_not_hold_the_shutdown_up(upstream: Upstream) -> None:
     async with Gateway(config_for(upstream, gateway=SETTINGS)) as gw, asyncio.timeout(LIMIT), gw.connect() as client:
         await client.send(request("GET", "/admin/events", ADMIN))
@@ -271,6 +277,7 @@ async def test_a_page_does_not_hold_the_shutdown_up(upstream: Upstream) -> None:
         assert await gw.wait() == 0
 
 
+@pytest.mark.seconds
 async def test_a_try_is_an_ordinary_call_of_the_operators(
     upstream: Upstream, gateway: StartGateway, tmp_path: Path
 ) -> None:
@@ -307,6 +314,7 @@ async def test_a_try_whose_page_is_closed_ends(gw: LocalGateway, upstream: Upstr
         await gw.logged(event="call", outcome="client_closed", key="ops")
 
 
+@pytest.mark.seconds
 async def test_the_story_of_one_request(upstream: Upstream, second: Upstream) -> None:
     upstream.script(error(500), times=None)
     second.script(Sse([chunk("a"), chunk(finish="stop"), DONE]))

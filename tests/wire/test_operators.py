@@ -23,6 +23,7 @@ async def gw(upstream: Upstream, second: Upstream, gateway: StartGateway, tmp_pa
     return await gateway(config, database=Database("sqlite:///t.db", tmp_path))
 
 
+@pytest.mark.seconds
 async def test_a_session_ends_with_the_key_it_came_from(upstream: Upstream) -> None:
     config = config_for(upstream, gateway=SETTINGS)
     async with Gateway(config) as gw, asyncio.timeout(LIMIT * 2), gw.connect() as client:
@@ -37,6 +38,7 @@ async def test_a_session_ends_with_the_key_it_came_from(upstream: Upstream) -> N
         assert len([event async for event in events]) <= 1
 
 
+@pytest.mark.seconds
 async def test_changes_need_more_than_a_cookie(gw: LocalGateway, upstream: Upstream) -> None:
     page = await login(gw)
     closing = json.dumps({"closed": True}).encode()
@@ -57,6 +59,7 @@ async def test_changes_need_more_than_a_cookie(gw: LocalGateway, upstream: Upstr
     assert revoked.status == 403
 
 
+@pytest.mark.seconds
 async def test_keys_cannot_be_guessed(gw: LocalGateway) -> None:
     for _ in range(5):
         openai_error(await gw.fetch("/ops/session", {"key": "no"}), 401, "invalid_api_key")
@@ -65,6 +68,7 @@ async def test_keys_cannot_be_guessed(gw: LocalGateway) -> None:
     assert limited.header("retry-after") is not None
 
 
+@pytest.mark.seconds
 async def test_no_secret_is_told(upstream: Upstream, second: Upstream) -> None:
     keys = [{"name": "ci", "key": "sk-secret-of-ci"}]
     config = config_for(upstream, second, gateway=SETTINGS | {"redis_url": "redis://:sk-secret-of-redis@127.0.0.1:1/0"})

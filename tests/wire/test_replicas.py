@@ -76,6 +76,7 @@ async def test_a_replica_that_dies_and_returns(upstream: Upstream, gateway: Star
             assert (await gw.chat()).status == 200
 
 
+@pytest.mark.seconds
 async def test_a_frozen_replica_leaves_rotation(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:
     """What was sent to it is not sent again to another one by itself; the next model answers."""
     async with Upstream() as frozen:
@@ -88,6 +89,7 @@ async def test_a_frozen_replica_leaves_rotation(upstream: Upstream, second: Upst
 
 
 @pytest.mark.parametrize("end", ["killed", "frozen"])
+@pytest.mark.seconds
 async def test_no_call_is_lost_with_a_replica(
     upstream: Upstream, second: Upstream, gateway: StartGateway, end: str
 ) -> None:

@@ -70,6 +70,7 @@ def explained(gw: LocalGateway, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("entry", REQUESTS, ids=[entry["id"] for entry in REQUESTS])
+@pytest.mark.seconds
 async def test_a_request_goes_where_a_person_would_send_it(
     gw: LocalGateway, upstream: Upstream, second: Upstream, entry: dict[str, Any]
 ) -> None:

@@ -84,6 +84,7 @@ async def test_a_model_that_fails_before_its_answer_is_replaced(upstream: Upstre
         assert answered.header("x-turnout-upstream") == "u1"
 
 
+@pytest.mark.seconds
 async def test_the_process_serves_counts_logs_and_ends_well(upstream: Upstream) -> None:
     async with Gateway(config_for(upstream, models={"m0": {"model": "${MODEL}"}}), {"MODEL": "fake"}) as gw:
         answered = await gw.chat("你好", stream=True)
@@ -99,6 +100,7 @@ async def test_the_process_serves_counts_logs_and_ends_well(upstream: Upstream) 
     assert gw.calls()
 
 
+@pytest.mark.seconds
 async def test_a_configuration_that_is_refused_fails_with_the_gateways_own_words() -> None:
     with pytest.raises(RuntimeError, match="ended with 2:"):
         await Gateway("version: 2\n").__aenter__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -24,6 +25,7 @@ def spans(collector: Upstream) -> list[Span]:
     return found
 
 
+@pytest.mark.seconds
 async def test_a_calls_trace_reaches_the_collector(upstream: Upstream, second: Upstream) -> None:
     upstream.script(error(500, "no"), times=9)
     async with Upstream(default=Reply(b"")) as collector:
@@ -40,6 +42,7 @@ async def test_a_calls_trace_reaches_the_collector(upstream: Upstream, second: U
     assert all(b"prompt-mark" not in request.body for request in collector.requests)
 
 
+@pytest.mark.seconds
 async def test_a_collector_that_is_down_harms_nothing(upstream: Upstream) -> None:
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     async with Gateway(config_for(upstream), env) as gw:
@@ -47,6 +50,7 @@ async def test_a_collector_that_is_down_harms_nothing(upstream: Upstream) -> Non
             assert (await gw.chat()).status == 200
 
 
+@pytest.mark.seconds
 async def test_without_a_collector_the_callers_context_passes_through(upstream: Upstream) -> None:
     async with Gateway(config_for(upstream)) as gw:
         await gw.chat(headers=CALLER)

@@ -84,6 +84,7 @@ def again(database: Database, folder: Path) -> Database:
     return Database(f"postgresql://{database.place.rest}", folder)
 
 
+@pytest.mark.seconds
 async def test_every_call_becomes_one_row(database: Database, make: Make, log: Log, tmp_path: Path) -> None:
     ledger = make(again(database, tmp_path))
     write(ledger, 250)
@@ -126,6 +127,7 @@ async def test_two_processes_write_and_one_dies(database: Database, make: Make, 
     assert len(await ids(database)) == 230
 
 
+@pytest.mark.seconds
 async def test_a_locked_database_costs_nothing(tmp_path: Path, make: Make, log: Log) -> None:
     blocker = Database("sqlite:///turnout.db", tmp_path)
     await blocker.migrate()
@@ -142,6 +144,7 @@ async def test_a_locked_database_costs_nothing(tmp_path: Path, make: Make, log: 
     await blocker.close()
 
 
+@pytest.mark.seconds
 async def test_what_a_clean_stop_cannot_ship_is_there_at_the_next_start(tmp_path: Path, make: Make, log: Log) -> None:
     folder = tmp_path / "later"
     ledger = make(Database("sqlite:///later/turnout.db", tmp_path))

@@ -148,6 +148,7 @@ def test_the_text_explains_itself_and_has_no_traces_of_its_template(checkpoint):
     assert text.count("#") > 8
 
 
+@pytest.mark.seconds
 def test_without_a_terminal_nothing_is_asked(tmp_path):
     program = "import sys, pathlib; from gateway.cli.init import init; "
     program += "sys.exit(init(pathlib.Path(sys.argv[1]), None, None, False, True, environ={}))"

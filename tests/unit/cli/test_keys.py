@@ -41,6 +41,7 @@ def turnout(tmp_path: Path) -> Turnout:
     return Turnout(tmp_path)
 
 
+@pytest.mark.seconds
 def test_create_prints_the_secret_alone(turnout: Turnout) -> None:
     out, err = turnout("create", "ci")
     assert out.startswith("sk-turnout-")
@@ -73,6 +74,7 @@ def test_everything_that_a_key_can_be_given(turnout: Turnout) -> None:
     assert made["key"] not in out
 
 
+@pytest.mark.seconds
 def test_the_life_of_a_key(turnout: Turnout) -> None:
     first = turnout("create", "ci")[0].strip()
     out, err = turnout("rotate", "ci", "--overlap", "2h")
@@ -118,6 +120,7 @@ def test_a_rotation_without_overlap(turnout: Turnout) -> None:
         (("nonsense",), 2, "No such command"),
     ],
 )
+@pytest.mark.seconds
 def test_refusals(turnout: Turnout, words: tuple[str, ...], code: int, text: str) -> None:
     turnout("create", "made")
     out, err = turnout(*words, code=code)

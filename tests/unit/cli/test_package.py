@@ -37,6 +37,7 @@ def test_version() -> None:
     assert turnout("--version") == (0, f"turnout {__version__}\n")
 
 
+@pytest.mark.seconds
 def test_it_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "gateway.cli", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"turnout {__version__}\n", "")

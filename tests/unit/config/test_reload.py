@@ -137,12 +137,14 @@ async def test_a_variable_that_is_gone_is_refused(watched):
     assert "upstreams.up.api_key: UP_KEY is not set" in await watched.refused()
 
 
+@pytest.mark.seconds
 async def test_a_removed_file_is_refused(watched):
     watched.file.unlink()
     watched.hang_up()
     assert "there is no such file" in await watched.refused()
 
 
+@pytest.mark.seconds
 async def test_twenty_reloads_leave_no_task_thread_or_descriptor(watched):
     def held() -> tuple[int, int]:
         return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))

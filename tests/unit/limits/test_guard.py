@@ -189,6 +189,7 @@ async def test_closed_refuses(start: Start, server: RedisServer) -> None:
 # -- kinds of trouble
 
 
+@pytest.mark.seconds
 async def test_frozen(start: Start, server: RedisServer) -> None:
     replica = await start(pace=Pace())
     server.freeze()
@@ -282,6 +283,7 @@ async def test_scripts_forgotten_are_no_trouble(start: Start, server: RedisServe
     assert replica.log.events == ["up"]
 
 
+@pytest.mark.seconds
 async def test_killed_under_load(start: Start, server: RedisServer) -> None:
     """Every call ends, in time; slots and money are right afterwards."""
     replicas = [await start() for _ in range(2)]
@@ -384,6 +386,7 @@ async def test_a_budget_is_not_overspent_by_more_than_a_call_of_each_replica(sta
     assert not await replicas[0].takes("last", PURSE)
 
 
+@pytest.mark.seconds
 async def test_heartbeats_of_those_who_ended_are_not_counted(start: Start) -> None:
     one, two = await start(), await start()
     await one.counts(2)

@@ -259,6 +259,7 @@ def hand_over(slot: int, node: RedisServer, before: RedisServer) -> None:
         one.ask("CLUSTER", "SETSLOT", slot, "NODE", node.ask("CLUSTER", "MYID"))
 
 
+@pytest.mark.seconds
 async def test_a_cluster_is_followed_to_the_node_that_has_the_slot() -> None:
     async with cluster() as (first, second, slot), opened(first.url) as store:
         await store.take("a", EVERY)
@@ -272,6 +273,7 @@ async def test_a_cluster_is_followed_to_the_node_that_has_the_slot() -> None:
         assert first.ask("CLUSTER", "COUNTKEYSINSLOT", slot) > 0
 
 
+@pytest.mark.seconds
 async def test_when_a_clusters_node_dies_the_configured_one_is_asked_again() -> None:
     async with cluster() as (first, second, slot), opened(first.url) as store:
         await store.take("a", EVERY)
@@ -282,6 +284,7 @@ async def test_when_a_clusters_node_dies_the_configured_one_is_asked_again() -> 
         assert (await store.take("b", EVERY)).refused is None
 
 
+@pytest.mark.seconds
 async def test_a_connection_that_is_silently_dead_is_replaced(server: RedisServer) -> None:
     async with Delay(server.port) as proxy, opened(f"redis://127.0.0.1:{proxy.port}") as store:
         proxy.seconds = 3600.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ def out(pieces: list[bytes], body: bytes) -> tuple[bytes, Call]:
 
 @settings(deadline=None, max_examples=300)
 @given(splits())
+@pytest.mark.seconds
 def test_any_split_of_any_stream_gives_the_same_bytes_out(pieces: list[bytes]) -> None:
     """Of the blank line after `[DONE]` the last LF may be missing: it says nothing."""
     stream = b"".join(pieces)
@@ -74,6 +76,7 @@ def test_any_split_of_any_stream_gives_the_same_bytes_out(pieces: list[bytes]) -
 
 @settings(deadline=None, max_examples=300)
 @given(splits())
+@pytest.mark.seconds
 def test_any_split_hides_usage_alike(pieces: list[bytes]) -> None:
     """What the caller's parser sees is the stream without the usage that it did not ask for."""
     stream = b"".join(pieces)

@@ -99,6 +99,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON, JSON, JSON)
+@pytest.mark.seconds
 def test_no_body_breaks_a_fact(messages: Any, metadata: Any, tools: Any, wanted: Any) -> None:
     found = facts(messages=[messages], metadata=metadata, tools=tools, response_format=wanted)
     assert isinstance(found.text, str)
