@@ -83,6 +83,7 @@ def _container(what: Served, name: str, command: list[str]) -> dict[str, Any]:
         "name": "vllm",
         "image": IMAGE,
         "command": command,
+        "workingDir": HOME,
         "env": [*_environment(what, name)],
         "resources": {
             "requests": {"cpu": str(gpus + 2), "memory": f"{4 * gpus + 4}Gi"},

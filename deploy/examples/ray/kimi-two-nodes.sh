@@ -151,7 +151,8 @@ lead() {
     export RAY_ADDRESS="$VLLM_HOST_IP:$RAY_PORT"
     serve &
     server=$!
-    wait -n "$server" "$node" || fail "vLLM or the cluster ended"
+    wait -n "$server" "$node" || true
+    fail "vLLM or the cluster ended"
 }
 
 follow() {
@@ -161,7 +162,8 @@ follow() {
         sleep 1
     done
     join --address="$HEAD:$RAY_PORT"
-    wait "$node" || fail "the node left the cluster"
+    wait "$node" || true
+    fail "the node left the cluster"
 }
 
 trap finish EXIT

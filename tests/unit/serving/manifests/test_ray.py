@@ -119,9 +119,10 @@ def test_what_a_worker_says_to_ray(tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_that_fails_ends_the_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_node_that_ends_by_itself_ends_the_script(code: int, tmp_path: Path) -> None:
     checkpoint(tmp_path)
-    program(tmp_path, "ray", "exit 3")
+    program(tmp_path, "ray", f"exit {code}")
     done = run(text(tmp_path), tmp_path, "worker", HEAD="127.0.0.1", WAIT="0")
     assert (done.returncode, done.stderr) == (1, "turnout: the node left the cluster\n")
 
