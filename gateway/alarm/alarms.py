@@ -11,20 +11,22 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import product
+from typing import Any, Protocol, get_args
 
 from structlog.typing import FilteringBoundLogger
 
 from gateway.alarm.alarm import Alarm
 from gateway.alarm.baseline import BASELINE_CALLS, USABLE_CALLS, Baseline
 from gateway.alarm.baselines import Baselines
-from gateway.alarm.observation import Finding, Observation, Settings
+from gateway.alarm.observation import Finding, Observation, Settings, What
 from gateway.call import Call, Tried
 from gateway.changes import Changes
 from gateway.clock import Tasks
 from gateway.config.runtime import Alarm as Configured
 from gateway.config.runtime import Engine, Model, Runtime
 from gateway.database import DatabaseDown
+from gateway.speculation import Kind
 
 FAILURES = frozenset({"server_error", "embedded"})
 """Causes behind which a grammar may have failed: vLLM ends such a request with an error of its own."""
@@ -68,11 +70,11 @@ class Alarms:
         log: FilteringBoundLogger,
         overrides: Acting,
         baselines: Baselines,
-        counted: Callable[[str, str, str], None],
+        counted: Callable[[str, str, str, int], None],
         healthy: Callable[[Model], bool],
     ) -> None:
-        """`overrides` makes changes at run time (`overrides.Overrides`); `counted` gets (model, kind, what) of each
-        finding; `healthy`: nothing speaks against a model's engine."""
+        """`overrides` makes changes at run time (`overrides.Overrides`); `counted` gets (model, kind, what, 1) of each
+        finding, and 0 of those that may come; `healthy`: nothing speaks against a model's engine."""
         self._tasks, self._log, self._overrides, self._baselines = tasks, log, overrides, baselines
         self._counted, self._healthy = counted, healthy
         self._begun = False
@@ -104,6 +106,8 @@ class Alarms:
         if before is not None and (before.checkpoint, before.settings) == (checkpoint, engine.alarm):
             return before
         watched = _Watched(model.name, checkpoint, engine.alarm, Alarm(Settings(engine.alarm.drift)))
+        for kind, what in product(get_args(Kind), get_args(What)):
+            self._counted(model.name, kind, what, 0)
         if self._begun:
             self._tasks.spawn(self._recall(watched))
         return watched
@@ -166,7 +170,7 @@ class Alarms:
             self._tasks.spawn(self._written(lambda: self._overrides.record(BY, "alarm.over", name, fields)))
             return
         watched.found[key] = (finding, time.time())
-        self._counted(name, finding.kind, finding.what)
+        self._counted(name, finding.kind, finding.what, 1)
         self._log.warning("speculation goes wrong", **fields, action=watched.settings.action)
         self._tasks.spawn(self._written(lambda: self._overrides.record(BY, "alarm.found", name, fields)))
         if watched.settings.action == "move" and finding.kind in ("tool", "json"):

@@ -156,9 +156,9 @@ class Metrics:
         """Redis has answered."""
         self._redis.observe((), seconds)
 
-    def alarmed(self, model: str, kind: str, what: str) -> None:
-        """Speculation goes wrong."""
-        self._speculation.alarms.add((model, kind, what))
+    def alarmed(self, model: str, kind: str, what: str, times: int = 1) -> None:
+        """Speculation goes wrong; 0 times: it might, and a counter that begins at 0 shows its first step."""
+        self._speculation.alarms.add((model, kind, what), times)
 
     def dropped(self, entries: int = 1) -> None:
         """The ledger had no room for these."""

@@ -115,6 +115,8 @@ async def test_json_answers_that_collapse_are_moved_and_taken_back(
     assert (await gw.chat(model="m0", **JSON_MODE)).header("x-turnout-model") == "m0", "named by the client"
     samples = await gw.metrics(ADMIN)
     assert samples.total("turnout_spec_decode_alarms_total", model="m0", kind="json", what="collapse") == 1
+    assert samples.total("turnout_spec_decode_alarms_total", model="m0", kind="tool") == 0
+    assert sum(name == "turnout_spec_decode_alarms_total" for name, _, _ in samples.rows) == 3 * 4
     told = await state(gw)
     (model,) = told["speculation"]
     (kind,) = [kind for kind in model["kinds"] if kind["kind"] == "json"]

@@ -42,10 +42,11 @@ class World:
         self.done: list[tuple[Any, ...]] = []
         self.counted: list[tuple[str, ...]] = []
         log = logger(cast(Writer, self.lines), as_text=False)
-        self.alarms = Alarms(
-            tasks, log, self, Baselines(None, log), lambda *what: self.counted.append(what), lambda model: self.well
-        )
+        self.alarms = Alarms(tasks, log, self, Baselines(None, log), self._count, lambda model: self.well)
         self.alarms.begin()
+
+    def _count(self, model: str, kind: str, what: str, times: int) -> None:
+        self.counted += [(model, kind, what)] * times
 
     async def record(self, by: str, action: str, target: str, detail: dict[str, Any]) -> None:
         self._act(by, action, target, detail["what"])
