@@ -53,8 +53,12 @@ export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # nothing of Ray's is left to wai
 node='' server='' waiting=''
 set -m # each process below is the head of a group: Ctrl-C reaches this script alone, and a group ends as a whole
 
-fail() {
+say() {
     echo "turnout: $1" >&2
+}
+
+fail() {
+    say "$1"
     exit 1
 }
 
@@ -99,6 +103,10 @@ finish() {
     stop "$server" 15
     stop "$node" 10
 }
+
+trap finish EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
 
 prepare() {
     [ -f "$checkpoint/config.json" ] || fail "the checkpoint $checkpoint is not on this machine"
@@ -152,7 +160,8 @@ lead() {
     serve &
     server=$!
     wait -n "$server" "$node" || true
-    fail "vLLM or the cluster ended"
+    say "vLLM or the cluster ended"
+    return 1
 }
 
 follow() {
@@ -163,12 +172,10 @@ follow() {
     done
     join --address="$HEAD:$RAY_PORT"
     wait "$node" || true
-    fail "the node left the cluster"
+    say "the node left the cluster"
+    return 1
 }
 
-trap finish EXIT
-trap 'exit 143' TERM
-trap 'exit 130' INT
 case "${1:-}" in
     head)
         prepare
