@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from gateway.changes import Changes
-from gateway.config import Runtime
+from gateway.config import ConfigError, Problem, Runtime
 from gateway.database import DatabaseDown, WrongUrl, locate
 from gateway.overrides import stored
+
+
+def check_database(runtime: Runtime) -> None:
+    """Raises ConfigError for a database that cannot be named so."""
+    try:
+        locate(runtime.gateway.database_url, runtime.file.parent)
+    except WrongUrl as wrong:
+        raise ConfigError([Problem(str(runtime.file), None, "gateway.database_url", str(wrong))]) from None
 
 
 def known_changes(runtime: Runtime) -> tuple[Changes, str | None]:

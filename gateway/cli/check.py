@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.changes import Changes
-from gateway.cli.changes import known_changes
+from gateway.cli.changes import check_database, known_changes
 from gateway.config import ConfigError, Problem, Runtime, load
 from gateway.config.runtime import Model, Upstream
 
@@ -40,6 +40,7 @@ def check(
     console = console or Console(highlight=False)
     try:
         runtime = load(config, environ)
+        check_database(runtime)
     except ConfigError as error:
         _refused(console, config, error.problems, as_json)
         return 2

@@ -19,6 +19,7 @@ from gateway.accounting.ledger import Ledger, open_ledger
 from gateway.app import create
 from gateway.auth.store import KeyStore
 from gateway.cli import DRAIN
+from gateway.cli.changes import check_database
 from gateway.cli.workers import Listeners, run_workers
 from gateway.clock import Tasks
 from gateway.config import ConfigError, Problem, Runtime, load
@@ -26,7 +27,7 @@ from gateway.config.crosscheck import refuse_host
 from gateway.config.env import environment, ledger_variables
 from gateway.config.network import is_loopback
 from gateway.config.reload import Reloader
-from gateway.database import Database, DatabaseDown, WrongUrl, locate
+from gateway.database import Database, DatabaseDown
 from gateway.edge.server import WebServer, settings
 from gateway.telemetry.logs import Bridge, Writer, logger
 from gateway.telemetry.traces import open_traces
@@ -68,10 +69,7 @@ def with_address(runtime: Runtime, host: str | None, port: int | None) -> Runtim
     refusal = refuse_host(gateway.host, usable_keys=bool(runtime.keys) or not runtime.open_to_all)
     if refusal is not None:
         raise ConfigError([Problem("--host", None, gateway.host, refusal)])
-    try:
-        locate(gateway.database_url, runtime.file.parent)
-    except WrongUrl as wrong:
-        raise ConfigError([Problem(str(runtime.file), None, "gateway.database_url", str(wrong))]) from None
+    check_database(runtime)
     return dataclasses.replace(runtime, gateway=gateway)
 
 

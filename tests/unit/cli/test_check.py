@@ -104,6 +104,13 @@ def test_on_a_terminal_it_is_a_coloured_table(checked):
     assert "\x1b[32mconfigured" in text
 
 
+def test_a_database_that_cannot_be_named_so(checked):
+    code, text = checked("gateway: {database_url: 'postgresql://user:se/cret@host:x/y'}\n" + TEXT)
+    assert code == 2
+    assert "gateway.database_url: cannot be read" in text
+    assert "cret@" not in text
+
+
 def test_problems_are_told_with_file_and_line_and_exit_code_2(checked):
     code, text = checked(
         TEXT.replace("default: fast", "default: fats").replace("upstream: own, model: s", "upstream: up")
