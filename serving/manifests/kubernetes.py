@@ -47,6 +47,9 @@ def kubernetes(runtime: Runtime, upstream: Upstream, gpus_per_node: int = GPUS_P
         lambda folder: Path(MODELS) / folder.name,
         lambda layout: over_ray() if layout.nodes > 1 else {"host": "0.0.0.0"},
     )
+    folders = [what.checkpoint, *what.adapters]
+    if len(set(folders)) < len(folders):
+        raise EngineFailed(upstream.name, f"two of its folders would be the same below {MODELS}; rename one of them")
     name = _name(runtime, upstream)
     documents = _documents(what, name)
     yaml = YAML()
@@ -156,9 +159,10 @@ def _groups(what: Served, name: str, labels: dict[str, str], digest: str) -> lis
 
 def _header(what: Served, name: str) -> str:
     many = what.layout.nodes > 1
+    folders = ", ".join(f"{folder.name}/" for folder in (what.checkpoint, *what.adapters))
     numbered = tuple(f"{name}-{replica}.{name}" for replica in range(what.replicas))
     todo = [
-        f'- a volume claim "{CLAIM}", readable by all nodes, holds the folder {what.checkpoint.name}',
+        f'- a volume claim "{CLAIM}", readable by all nodes, holds {folders}',
         *([f"- kubectl create secret generic {name} --from-literal=api-key=..."] if what.keyed else []),
         *(["- no api_key: whoever reaches the pods may use the engine"] if not what.keyed else []),
         *(["- the LeaderWorkerSet controller is installed (leaderworkerset.x-k8s.io/v1)"] if many else []),

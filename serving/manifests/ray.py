@@ -29,7 +29,7 @@ What the gateway's routing.yaml has instead of `engine:` (give the machines' nam
 def ray(runtime: Runtime, upstream: Upstream, gpus_per_node: int = GPUS_PER_NODE) -> str:
     """A bash script for the machines of one replica. EngineFailed where the entry cannot be printed or does not fit."""
     what = served(runtime, upstream, gpus_per_node, lambda folder: folder, lambda _: over_ray())
-    heads = tuple(f"{what.name}-{replica}.example" for replica in range(what.replicas))
+    heads = tuple(f"head-{replica}.example" for replica in range(what.replicas))
     header = HEADER.format(
         name=what.name,
         vllm=VLLM,

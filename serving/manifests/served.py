@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,10 @@ VLLM = "0.32.0"
 RAY = "2.60.0"
 """vLLM no longer depends on Ray, so its images have none: this version is installed beside it."""
 KEY = "VLLM_API_KEY"
+PLAIN = re.compile(r"[A-Za-z][\w.-]*")
+"""A name that YAML takes without quotes."""
+SPOKEN = Upstream("", ()).speaks
+"""What an upstream speaks where the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,9 @@ class Served:
     layout: Layout
     checkpoint: Path
     """Where the engine finds it."""
+    adapters: tuple[Path, ...]
+    """Where it finds the LoRA adapters."""
+    speaks: frozenset[str]
     drain: int
     """Seconds that calls in flight have after SIGTERM."""
     files: tuple[str, ...]
@@ -88,6 +97,8 @@ def served(
         replicas=engine.replicas,
         layout=spread,
         checkpoint=there.checkpoint,
+        adapters=tuple(there.adapters.values()),
+        speaks=upstream.speaks,
         drain=drain,
         files=tuple(sorted(_files({"args": args, "speculative": engine.speculative or {}}))),
     )
@@ -97,10 +108,11 @@ def entry(served: Served, addresses: tuple[str, ...]) -> str:
     """The upstream in `routing.yaml` that uses engines at these addresses, one for each replica."""
     lines = [
         "upstreams:",
-        f"  {served.name}:",
+        f"  {served.name if PLAIN.fullmatch(served.name) else json.dumps(served.name)}:",
         "    base_url:",
         *(f"      - http://{address}:{served.port}" for address in addresses),
         *([f"    api_key: ${{{KEY}}}"] if served.keyed else []),
+        *([f"    speaks: [{', '.join(sorted(served.speaks))}]"] if served.speaks != SPOKEN else []),
         "    trust_env: false",
     ]
     return "\n".join(lines)

@@ -14,7 +14,7 @@
 # upstreams:
 #   local:
 #     base_url:
-#       - http://local-0.example:8100
+#       - http://head-0.example:8100
 #     trust_env: false
 set -euo pipefail
 nodes=2

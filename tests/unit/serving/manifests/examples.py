@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
@@ -60,18 +59,13 @@ def documents(text: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
-def routing(text: str, folder: Path) -> Runtime:
+def routing(text: str, folder: Path, name: str = "local") -> Runtime:
     """The configuration of a gateway that uses the printed entry, with `KEY` in its environment."""
     header = takewhile(lambda line: line[:1] == "#", text.splitlines())
     comments = "\n".join(line.removeprefix("#").removeprefix(" ") for line in header)
     entry = "upstreams:\n" + comments.partition("\nupstreams:\n")[2]
-    head = textwrap.dedent(
-        """\
-        version: 1
-        models: {quality: {upstream: local, model: kimi-ft}}
-        routes: {auto: {default: quality}}
-        """
-    )
+    models = {"quality": {"upstream": name, "model": "kimi-ft"}}
+    head = yaml.safe_dump({"version": 1, "models": models, "routes": {"auto": {"default": "quality"}}})
     file = folder / "gateway.yaml"
     file.write_text(head + entry)
     return load(file, {"VLLM_API_KEY": KEY})

@@ -17,7 +17,18 @@ from serving.engine.errors import EngineFailed
 from serving.manifests import probe
 from serving.manifests.kubernetes import kubernetes
 from serving.manifests.layout import GPUS_PER_NODE
-from tests.unit.serving.manifests.examples import KEY, ROOT, SAMPLES, Printer, documents, printed, routing, sample
+from tests.unit.serving.manifests.examples import (
+    KEY,
+    ROOT,
+    SAMPLES,
+    Printer,
+    documents,
+    printed,
+    routing,
+    runtime,
+    sample,
+    with_engine,
+)
 from tests.unit.serving.manifests.schemas import VERSIONS, check
 
 ONE: dict[str, Any] = {"tensor_parallel": 8, "key": KEY}
@@ -171,12 +182,25 @@ def test_no_anchors(tmp_path: Path) -> None:
     [("local", "turnout-local"), ("My_Model.v2", "turnout-my-model-v2"), ("***", "turnout-engine")],
 )
 def test_names_fit_kubernetes(name: str, expected: str, tmp_path: Path) -> None:
-    assert kinds(tmp_path, name=name)["Deployment"]["metadata"]["name"] == expected
+    made = text(tmp_path, name=name)
+    assert {document["metadata"]["name"] for document in documents(made)} == {expected}
+    assert list(routing(made, tmp_path, name).upstreams) == [name]
 
 
 def test_a_long_name_is_cut(tmp_path: Path) -> None:
     name = kinds(tmp_path, name="m" * 39 + "-x" * 30)["Deployment"]["metadata"]["name"]
     assert name == "turnout-" + "m" * 39
+
+
+def test_two_folders_with_one_name_are_refused(tmp_path: Path) -> None:
+    loaded = runtime(tmp_path)
+    apart = with_engine(
+        loaded.upstreams["local"], adapters={"sql": Path("/adapters/sql"), "law": Path("/adapters/law")}
+    )
+    assert 'claim "turnout-models", readable by all nodes, holds kimi-ft/, sql/, law/' in kubernetes(loaded, apart)
+    same = with_engine(loaded.upstreams["local"], adapters={"sql": Path("/adapters/kimi-ft")})
+    with pytest.raises(EngineFailed, match="two of its folders would be the same below /models"):
+        kubernetes(loaded, same)
 
 
 def test_two_engines_with_one_name_are_refused(tmp_path: Path) -> None:

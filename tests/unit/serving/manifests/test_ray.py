@@ -81,7 +81,7 @@ def test_another_size_of_machine(tmp_path: Path) -> None:
 def test_the_gateway_reads_the_printed_entry(tmp_path: Path) -> None:
     script = text(tmp_path, key=KEY, replicas=2)
     upstream = routing(script, tmp_path).upstreams["local"]
-    assert upstream.targets == tuple(Target("http", f"local-{n}.example", 8100, "/v1") for n in (0, 1))
+    assert upstream.targets == tuple(Target("http", f"head-{n}.example", 8100, "/v1") for n in (0, 1))
     assert upstream.api_key == KEY
     assert upstream.engine is None
     assert KEY not in script

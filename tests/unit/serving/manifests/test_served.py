@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from serving.engine.command import command
 from serving.engine.errors import EngineFailed
-from serving.manifests.served import RAY, VLLM, Served, commented, served
+from serving.manifests.served import RAY, VLLM, Served, commented, entry, served
 from tests.unit.serving.manifests.examples import KEY, runtime, with_engine
 
 PROJECT = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
@@ -110,6 +111,14 @@ def test_files_of_this_machine_are_found_among_the_arguments(tmp_path: Path) -> 
         tmp_path, speculative={"method": "eagle3", "model": "/heads/eagle"}, args={"chat-template": "./t.jinja"}
     )
     assert there.files == ("engine.args.chat-template: ./t.jinja", "engine.speculative.model: /heads/eagle")
+
+
+def test_the_entry_keeps_what_the_upstream_speaks(tmp_path: Path) -> None:
+    loaded = runtime(tmp_path)
+    upstream = replace(loaded.upstreams["local"], speaks=frozenset({"chat", "responses"}))
+    there = served(loaded, upstream, 8, lambda path: path, lambda _: {})
+    assert "    speaks: [chat, responses]\n" in entry(there, ("host",))
+    assert "speaks" not in entry(made(tmp_path), ("host",))
 
 
 def test_comments_have_no_spaces_at_their_ends() -> None:
