@@ -1,4 +1,4 @@
-"""The alarm on speculation: sequential detection of collapse, drift, stalls and rejections. Pure: no input or output."""
+"""The alarm on speculation: sequential detection of collapse, drift, stalls and rejections. Pure."""
 
 from gateway.alarm.alarm import Alarm, KindState
 from gateway.alarm.baseline import Baseline

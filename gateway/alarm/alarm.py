@@ -155,10 +155,10 @@ class Alarm:
 
 def _learn(kind: _Kind, seen: Observation) -> None:
     """A checkpoint that was broken from its first call on is no measure: what it taught is dropped."""
-    if kind.watches[FIRST].what is not None:
-        kind.baseline = Baseline(kind.baseline.kind)
-    elif kind.watches[LOSS].what is None:
-        kind.baseline = kind.baseline.plus(seen)
+    if kind.watches[LOSS].what is not None:
+        return
+    broken = kind.watches[FIRST].what is not None
+    kind.baseline = Baseline(kind.baseline.kind) if broken else kind.baseline.plus(seen)
 
 
 def _turn(kind: _Kind, name: str, found: list[Finding]) -> None:
@@ -168,7 +168,7 @@ def _turn(kind: _Kind, name: str, found: list[Finding]) -> None:
     over = watch.what is not None
     calls = watch.since()
     level = watch.level(calls) or 0.0
-    what = _what(watch.what or name, level, kind.baseline)
+    what = watch.what or _what(name, level, kind.baseline)
     watch.turn(None if over else what)
     if (what in before) == (what in kind.down):
         return
@@ -184,9 +184,4 @@ def _what(name: str, level: float, baseline: Baseline) -> What:
     """What a fall is called."""
     if name == LOSS:
         return "collapse" if level < COLLAPSE * baseline.rate else "drift"
-    return _NAMES[name]
-
-
-_NAMES: Mapping[str, What] = MappingProxyType(
-    {FIRST: "collapse", "collapse": "collapse", "drift": "drift", "stalls": "stalls", "rejections": "rejections"}
-)
+    return "collapse" if name == FIRST else "stalls" if name == STALLS else "rejections"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import log
 
 FRACTIONS = (0.06, 0.13, 0.27, 0.52, 0.95)
-"""Bets, as shares of the largest that can never lose everything: small ones find small changes, large ones large ones."""
+"""Bets, as shares of the largest that can never lose everything: small ones find small changes, large ones large."""
 
 Sample = tuple[float, float, float]
 """Value and weight, both 0 to 1, and the bound that the value's mean should not fall below."""

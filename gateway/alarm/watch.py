@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from gateway.alarm.detector import Detector, Sample
+from gateway.alarm.observation import What
 
 ALPHA = 1e-5
 """A watch alarms falsely once in 1 / ALPHA calls on average at most: 100,000. Ten times rarer would cost a fifth more
@@ -28,7 +29,7 @@ class Watch:
         self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
         self.bound = 0.0
         """The last one; it stays as it was while the figure is down."""
-        self.what: str | None = None
+        self.what: What | None = None
         """What its alarm was called; None: there is none."""
 
     def note(self, value: float, weight: float) -> None:
@@ -58,7 +59,7 @@ class Watch:
         """Calls since the change that `add` told of seems to have begun; at most RECENT."""
         return self._fall.onset(self._samples()) if self.what is None else self._rise.onset(self._mirrored())
 
-    def turn(self, what: str | None) -> None:
+    def turn(self, what: What | None) -> None:
         """The alarm begins, under this name, or ends."""
         self.what = what
         self._fall.clear()
