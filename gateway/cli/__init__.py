@@ -104,11 +104,18 @@ def engine(
     print_as: Annotated[
         str | None, typer.Option("--print", help="Only show how it would be started: exec, kubernetes or ray.")
     ] = None,
+    gpus_per_node: Annotated[
+        int, typer.Option("--gpus-per-node", min=1, help="GPUs of one machine, for kubernetes and ray.")
+    ] = 8,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Have the running one replaced, replica by replica; no call fails.")
+    ] = False,
 ) -> None:
-    """Run one upstream's engine."""
+    """Run one upstream's engine, restart it, or show what would run it elsewhere."""
     from gateway.cli.engine import engine as run
+    from gateway.cli.engine import restart as replace
 
-    raise typer.Exit(run(config, name, print_as))
+    raise typer.Exit(replace(config, name) if restart else run(config, name, print_as, gpus_per_node))
 
 
 @app.command()

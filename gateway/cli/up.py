@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gateway.cli import DRAIN
+from gateway.cli.desk import Desk
 from gateway.cli.serve import address, bind, bound, need_a_key, serve_on, server, with_address
 from gateway.cli.workers import Listeners, serve_with_workers
 from gateway.config import ConfigError, Runtime, load
@@ -41,9 +42,13 @@ def up(config: Path, host: str | None, port: int | None, drain: float = DRAIN) -
 
 
 async def _run(runtime: Runtime, web: WebServer, listeners: Listeners, drain: float) -> int:
+    desk = Desk(runtime)
+    await desk.clear(_run_here(runtime))
     engines = await _engines(runtime)
     if engines is None:
+        await desk.close()
         return 0
+    engines.serve(desk)
     try:
         if runtime.gateway.workers > 1:
             count = runtime.gateway.workers
@@ -51,7 +56,13 @@ async def _run(runtime: Runtime, web: WebServer, listeners: Listeners, drain: fl
         await serve_on(web, listeners, lambda: _welcome(runtime))
     finally:
         await engines.stop()
+        await desk.close()
     return 0 if web.started else 1
+
+
+def _run_here(runtime: Runtime) -> list[str]:
+    """The upstreams whose engines Turnout runs."""
+    return [upstream.name for upstream in runtime.upstreams.values() if upstream.engine is not None]
 
 
 async def _engines(runtime: Runtime) -> Engines | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from gateway.config import ConfigError
 from gateway.config.env import engine_variables, environment
 from gateway.config.runtime import Runtime, Upstream
-from serving.engine.build import installed
+from serving.engine.build import installed, untested
 from serving.engine.command import Launch, launches
 from serving.engine.errors import EngineFailed
 from serving.engine.examine import examined
@@ -52,6 +52,8 @@ def plan(runtime: Runtime, upstream: Upstream, say: Callable[[str], None] = to_s
     if problem := checkpoint_problem(upstream.engine.checkpoint):
         raise EngineFailed(upstream.name, problem)
     build = installed(upstream.name)
+    if (line := untested(upstream.name)) is not None:
+        say(line)
     try:
         variables = engine_variables(runtime.file.parent)
     except ConfigError as error:

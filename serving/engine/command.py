@@ -6,7 +6,8 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +17,13 @@ from serving.engine.build import Build
 from serving.engine.errors import EngineFailed
 
 RESERVED: Mapping[str, str] = MappingProxyType(
-    {"model": "engine.checkpoint", "port": "engine.port", "served-model-name": "models.*.model"}
+    {
+        "model": "engine.checkpoint",
+        "port": "engine.port",
+        "served-model-name": "models.*.model",
+        "enable-lora": "engine.adapters",
+        "lora-modules": "engine.adapters",
+    }
 )
 """Flags that `args` may not hold, and the key that sets each."""
 
@@ -25,6 +32,8 @@ LOCAL_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
 )
 """The checkpoint is a folder: nothing is asked of, or told to, anybody outside."""
+DRAIN_SECONDS = 25
+"""That vLLM gives its calls in flight after SIGTERM, unless `args` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +58,27 @@ class Launch:
     model: str
     """An id that it must list and generate for."""
     api_key: str | None = field(default=None, repr=False)
+    upstream: str = ""
+    replica: int = 0
+    """Its place among the upstream's replicas."""
+    adapters: tuple[str, ...] = ()
+    """LoRA adapters that it must list too."""
+    drain: float = 0.0
+    """Seconds that its calls in flight have after SIGTERM."""
+    restarts: int = 0
+    """How often in ten minutes it is started again when it ends by itself."""
+
+    def on(self, port: int) -> Launch:
+        """The same engine on another port."""
+        argv = [str(port) if before == "--port" else word for before, word in pairwise(("", *self.command.argv))]
+        return replace(self, port=port, command=replace(self.command, argv=tuple(argv)))
 
 
 def launches(upstream: Upstream, model_ids: Sequence[str], build: Build) -> tuple[Launch, ...]:
-    """One launch per replica of `upstream`; its checkpoint's folder name is the model id where `model_ids` is empty."""
+    """One launch per replica of `upstream`; its checkpoint's folder name is the model id where `model_ids` names only
+    adapters."""
     engine = engine_of(upstream)
-    ids = tuple(model_ids) or (engine.checkpoint.name,)
+    ids = _own(engine, model_ids)
     return tuple(
         Launch(
             name=upstream.name if engine.replicas == 1 else f"{upstream.name}[{replica}]",
@@ -62,6 +86,11 @@ def launches(upstream: Upstream, model_ids: Sequence[str], build: Build) -> tupl
             port=engine.port + replica,
             model=ids[0],
             api_key=upstream.api_key,
+            upstream=upstream.name,
+            replica=replica,
+            adapters=tuple(name for name in engine.adapters if name in model_ids),
+            drain=_drain(engine),
+            restarts=engine.restarts,
         )
         for replica in range(engine.replicas)
     )
@@ -78,17 +107,20 @@ def command(upstream: Upstream, model_ids: Sequence[str], replica: int, build: B
         raise EngineFailed(upstream.name, f"engine.args.{flag} is set by {RESERVED[flag]}; remove it from args")
     flags = {
         "model": str(engine.checkpoint),
-        "served-model-name": list(model_ids),
+        "served-model-name": list(_own(engine, model_ids)),
         "host": "127.0.0.1",
         "port": engine.port + replica,
         "tensor-parallel-size": engine.tensor_parallel,
         "speculative-config": dict(engine.speculative) if engine.speculative else None,
+        "per-request-spec-decode-metrics": "summary" if engine.speculative else None,
+        "shutdown-timeout": DRAIN_SECONDS,
+        **_adapter_flags(engine),
         **(_cpu_flags(engine) if build == "cpu" else {}),
         **given,
     }
     return Command(
         argv=(sys.executable, "-m", "vllm.entrypoints.openai.api_server", *_rendered(flags)),
-        env=_environment(upstream, build),
+        env=_environment(upstream, replica, build),
         secrets=tuple(filter(None, (upstream.api_key, *_texts(given.get("api-key"))))),
     )
 
@@ -120,16 +152,37 @@ def engine_of(upstream: Upstream) -> Engine:
     return upstream.engine
 
 
+def _own(engine: Engine, model_ids: Sequence[str]) -> tuple[str, ...]:
+    """The ids of the checkpoint itself."""
+    return tuple(name for name in model_ids if name not in engine.adapters) or (engine.checkpoint.name,)
+
+
+def _drain(engine: Engine) -> float:
+    given = {_flag(name): value for name, value in engine.args.items()}.get("shutdown-timeout", DRAIN_SECONDS)
+    return float(given) if isinstance(given, int | float) else 0.0
+
+
+def _adapter_flags(engine: Engine) -> dict[str, Any]:
+    if not engine.adapters:
+        return {}
+    modules = [{"name": name, "path": str(folder)} for name, folder in engine.adapters.items()]
+    return {"enable-lora": True, "max-loras": len(modules), "lora-modules": modules}
+
+
 def _cpu_flags(engine: Engine) -> dict[str, Any]:
     """Without these the CPU build starts slowly, or not at all for want of a KV cache size."""
     alone = {"distributed-executor-backend": "uni"} if engine.tensor_parallel == 1 else {}
     return {"enforce-eager": True, "kv-cache-memory-bytes": 256 * 1024 * 1024, **alone}
 
 
-def _environment(upstream: Upstream, build: Build) -> dict[str, str]:
+def _environment(upstream: Upstream, replica: int, build: Build) -> dict[str, str]:
+    engine = engine_of(upstream)
+    share = len(engine.gpus or ()) // engine.replicas
+    gpus = (engine.gpus or ())[replica * share : (replica + 1) * share]
     return {
         **LOCAL_ENVIRONMENT,
         **(CPU_ENVIRONMENT if build == "cpu" else {}),
+        **({"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}),
         **({"VLLM_API_KEY": upstream.api_key} if upstream.api_key else {}),
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +20,8 @@ from serving.engine.errors import EngineFailed
 
 OVERRIDES: Mapping[str, str] = MappingProxyType({"tokenizer": "tokenizer-", "quantization": "quantisation-"})
 """Flags of vLLM that take something from elsewhere, and how the codes of findings begin that then do not count."""
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""LoRA ranks that vLLM makes room for."""
 OPTIONAL = "TURNOUT_SPECULATION=optional"
 
 
@@ -27,6 +31,9 @@ def examined(upstream: Upstream, variables: EngineVariables, say: Callable[[str]
     EngineFailed where the checkpoint will not serve, or where it cannot speculate as asked and must.
     """
     engine = engine_of(upstream)
+    if engine.adapters:
+        engine = _ranked(upstream.name, engine)
+        upstream = replace(upstream, engine=engine)
     if not (engine.checkpoint / CONFIG).is_file():
         return upstream
     try:
@@ -39,6 +46,29 @@ def examined(upstream: Upstream, variables: EngineVariables, say: Callable[[str]
         return replace(upstream, engine=_speculating(upstream.name, engine, report, variables, say))
     except CheckpointError as error:
         raise EngineFailed(upstream.name, f"the checkpoint will not serve: {error}") from None
+
+
+def _ranked(name: str, engine: Engine) -> Engine:
+    """With room for the largest adapter. EngineFailed where one is none."""
+    largest = max(_rank(name, adapter, folder) for adapter, folder in engine.adapters.items())
+    if largest > RANKS[-1]:
+        raise EngineFailed(name, f"engine.adapters: rank {largest} is more than vLLM's largest, {RANKS[-1]}")
+    rank = next(rank for rank in RANKS if rank >= largest)
+    return replace(engine, args={"max-lora-rank": rank, **engine.args})
+
+
+def _rank(name: str, adapter: str, folder: Path) -> int:
+    file = folder / "adapter_config.json"
+    where = f"engine.adapters.{adapter}"
+    try:
+        rank = json.loads(file.read_bytes())["r"]
+    except OSError as error:
+        raise EngineFailed(name, f"{where}: {file}: {error.strerror}; it must be a LoRA adapter's folder") from None
+    except (ValueError, KeyError, TypeError):
+        raise EngineFailed(name, f"{where}: {file} tells no rank `r`; it is no LoRA adapter's") from None
+    if type(rank) is not int or rank < 1:
+        raise EngineFailed(name, f"{where}: {file}: the rank `r` is no whole number above 0")
+    return rank
 
 
 def asks_for_mtp(speculative: Mapping[str, Any] | None) -> bool:

@@ -2,6 +2,7 @@
 
 keeper.py GRACE COMMAND...     stdin is held open by the parent
 
+a byte       on stdin: the engine's process group gets SIGKILL, now
 stdin ends   (a stop, or the parent is gone, however it died) the engine gets SIGTERM, and its process group gets
              SIGKILL after GRACE seconds
 exit         the engine's exit code, 128 + n for signal n; of its process group nothing is left
@@ -30,7 +31,7 @@ def keep(grace: float, argv: list[str]) -> int:
 
 def _end_with_parent(engine: subprocess.Popen[bytes], grace: float) -> None:
     while os.read(0, 4096):
-        pass
+        _kill(engine)
     engine.terminate()
     try:
         engine.wait(grace)

@@ -26,6 +26,14 @@ def port_problem(port: int) -> str | None:
     return None
 
 
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def checkpoint_problem(checkpoint: Path) -> str | None:
     """Why a checkpoint folder cannot be served."""
     if not checkpoint.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -53,6 +54,12 @@ class Process:
             self.tail.append(text)
             self._on_line(text)
         return await self._child.wait()
+
+    def kill(self) -> None:
+        """End it now, whatever it does: it is frozen."""
+        assert self._child.stdin is not None
+        with contextlib.suppress(OSError):
+            self._child.stdin.write(b"k")
 
     def stop(self) -> None:
         """Ask it to end; `run` returns when it has, at the latest after the grace time."""

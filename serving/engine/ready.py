@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -35,6 +36,14 @@ PROBES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 """The least work that proves the model runs: for one that generates, and for one that only embeds."""
+
+
+WARM_SECONDS = 30.0
+"""For each request that warms an engine up."""
+WARMING: tuple[Mapping[str, Any], ...] = (
+    MappingProxyType({"max_tokens": 16}),
+    MappingProxyType({"max_tokens": 8, "response_format": {"type": "json_object"}}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,17 @@ async def ready(launch: Launch, stages: Stages, timeout: float, interval: float 
     except TimeoutError:
         missing = pending[0].missing.format(launch.model)
         raise EngineFailed(launch.name, f"not ready after {timeout:g} s ({stages.stage}): {missing}") from None
+    await warm(launch)
     stages.reach("ready")
+
+
+async def warm(launch: Launch, seconds: float = WARM_SECONDS) -> None:
+    """Let it do once what callers will ask for: a chat with several tokens, so that it speculates, and JSON mode, whose
+    grammar back end is loaded then. What it refuses (no chat template) or is slow with is left."""
+    for fields in WARMING:
+        body = {"model": launch.model, "messages": [{"role": "user", "content": "Hello"}], "temperature": 0, **fields}
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ask(launch.port, "/v1/chat/completions", body, launch.api_key), seconds)
 
 
 async def _healthy(launch: Launch) -> bool:
@@ -103,7 +122,8 @@ async def _listed(launch: Launch) -> bool:
         raise EngineFailed(launch.name, "it refuses the key; set the same key as `api_key` of the upstream")
     listing = answer.json() if answer.status == 200 else None
     models = listing.get("data") if isinstance(listing, dict) else None
-    return any(isinstance(model, dict) and model.get("id") == launch.model for model in models or ())
+    ids = {model.get("id") for model in models or () if isinstance(model, dict)}
+    return ids.issuperset({launch.model, *launch.adapters})
 
 
 async def _generates(launch: Launch) -> bool:

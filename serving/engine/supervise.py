@@ -1,4 +1,4 @@
-"""Several engines at once: started together, ready together, stopped together."""
+"""Several engines at once: started together, ready together, kept running, replaced one by one, stopped together."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gateway.clock import Tasks
 from serving.engine.command import Launch
-from serving.engine.diagnose import diagnose
 from serving.engine.errors import EngineFailed
+from serving.engine.liveness import PATIENCE, Patience
 from serving.engine.preflight import port_problem
-from serving.engine.process import Process
-from serving.engine.ready import Progress, Stages, ready
+from serving.engine.ready import Progress
+from serving.engine.replica import PAUSES, Replica, Setting
+from serving.engine.rolling import Desk, roll
 
 START_TIMEOUT = 30 * 60.0
 """Seconds: hundreds of GiB of weights may come from a slow disk."""
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL."""
+POLL_SECONDS = 1.0
+"""Between two questions whether a restart is wanted."""
 
 
 def to_stderr(line: str) -> None:
@@ -35,7 +38,7 @@ class Engines:
     """The engines of `launches`, as an asynchronous context manager: started on entry, gone after exit.
 
     `environ` is what they inherit, `say` gets every line of their logs after the engine's name; `start_timeout` and
-    `grace` are seconds.
+    `grace` are seconds, `patience` and `pauses` say when one counts as lifeless and how long a restart waits.
     """
 
     def __init__(
@@ -46,16 +49,14 @@ class Engines:
         say: Callable[[str], None] = to_stderr,
         start_timeout: float = START_TIMEOUT,
         grace: float = GRACE,
+        patience: Patience = PATIENCE,
+        pauses: tuple[float, ...] = PAUSES,
     ) -> None:
         self._launches = tuple(launches)
-        self._environ = environ
-        self._on_progress = on_progress
         self._say = say
-        self._start_timeout = start_timeout
-        self._grace = grace
+        self._setting = Setting(environ, on_progress, say, start_timeout, grace, patience, pauses)
         self._tasks = Tasks()
-        self._replicas: list[_Replica] = []
-        self._stopping = False
+        self._replicas: list[Replica] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -71,70 +72,72 @@ class Engines:
                 raise EngineFailed(launch.name, problem)
         try:
             for launch in self._launches:
-                await self._start(launch)
+                replica = self._replica(launch)
+                await replica.start()
+                self._replicas.append(replica)
         except BaseException:
             await self.stop()
             raise
 
     async def ready(self) -> None:
-        """Return when all of them are ready. EngineFailed with the first one that ends or refuses to work."""
+        """Return when all of them are ready; from then on they are kept running. EngineFailed with the first one that
+        ends or refuses to work."""
         try:
             async with asyncio.TaskGroup() as group:
                 for replica in self._replicas:
-                    group.create_task(self._come_up(replica))
+                    group.create_task(replica.come_up())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
+        for replica in self._replicas:
+            replica.supervise()
 
     async def failure(self) -> EngineFailed:
-        """Wait until one of them has ended, and tell why."""
-        done, _ = await asyncio.wait({replica.end for replica in self._replicas}, return_when=asyncio.FIRST_COMPLETED)
+        """Wait until one of them has ended and is not started again, and tell why."""
+        over = {replica.over for replica in self._replicas}
+        done, _ = await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
         return done.pop().result()
+
+    async def all_over(self) -> EngineFailed:
+        """Wait until none of them is left, and tell why the last one has ended."""
+        while True:
+            left = [replica.over for replica in self._replicas if not replica.over.done()]
+            if not left:
+                return self._replicas[-1].over.result()
+            await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+
+    def serve(self, desk: Desk, every: float = POLL_SECONDS, **seconds: float) -> None:
+        """Restart engines one replica after the other when it is asked for at `desk`; `seconds` go to `roll`."""
+        self._tasks.spawn(self._attend(desk, every, seconds))
+
+    async def _attend(self, desk: Desk, every: float, seconds: Mapping[str, float]) -> None:
+        while True:
+            for upstream in sorted(await desk.asked() & {launch.upstream for launch in self._launches}):
+                await self._roll(upstream, desk, seconds)
+            await asyncio.sleep(every)
+
+    async def _roll(self, upstream: str, desk: Desk, seconds: Mapping[str, float]) -> None:
+        state: str | None = None
+        try:
+            await roll(self._replicas, upstream, desk, self._replica, self._say, **seconds)
+        except (EngineFailed, OSError) as failure:
+            state = f"failed: {failure}"
+            self._say(f"turnout: engine {upstream}: the rolling restart ends, what ran goes on: {failure}")
+        try:
+            await desk.tell(upstream, state)
+        except EngineFailed as failure:
+            self._say(f"turnout: {failure}")
+
+    def _replica(self, launch: Launch) -> Replica:
+        return Replica(launch, self._setting, self._tasks)
+
+    def states(self) -> list[dict[str, Any]]:
+        """By replica: its name, port, state and restarts in the last ten minutes."""
+        return [
+            {"name": r.launch.name, "port": r.launch.port, "state": r.state, "restarts": r.restarts}
+            for r in self._replicas
+        ]
 
     async def stop(self) -> None:
         """End all of them; returns when the last process is gone, at the latest after the grace time."""
-        self._stopping = True
-        for replica in self._replicas:
-            replica.process.stop()
-        await asyncio.gather(*(replica.end for replica in self._replicas))
+        await asyncio.gather(*(replica.stop() for replica in self._replicas))
         await self._tasks.close()
-
-    async def _start(self, launch: Launch) -> None:
-        stages = Stages(launch.name, self._on_progress)
-
-        def on_line(line: str) -> None:
-            stages.read(line)
-            self._say(f"{launch.name} | {line}")
-
-        process = await Process.start(launch.command, self._environ, on_line, self._grace)
-        self._replicas.append(_Replica(launch, stages, process, self._tasks))
-
-    async def _come_up(self, replica: _Replica) -> None:
-        probing = self._tasks.spawn(ready(replica.launch, replica.stages, self._start_timeout))
-        try:
-            await asyncio.wait({probing, replica.end}, return_when=asyncio.FIRST_COMPLETED)
-            if replica.end.done():
-                raise replica.end.result()
-            probing.result()
-        finally:
-            probing.cancel()
-        replica.end.add_done_callback(self._report)
-
-    def _report(self, end: asyncio.Task[EngineFailed]) -> None:
-        """One that was ready has ended."""
-        if not self._stopping:
-            self._say(f"turnout: {end.result()}")
-
-
-class _Replica:
-    """One running engine."""
-
-    def __init__(self, launch: Launch, stages: Stages, process: Process, tasks: Tasks) -> None:
-        self.launch = launch
-        self.stages = stages
-        self.process = process
-        self.end: asyncio.Task[EngineFailed] = tasks.spawn(self._run())
-        """Done when the engine has ended, with the reason."""
-
-    async def _run(self) -> EngineFailed:
-        code = await self.process.run()
-        return EngineFailed(self.launch.name, diagnose(self.process.tail, code))

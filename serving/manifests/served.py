@@ -12,11 +12,12 @@ from typing import Any
 
 from gateway.config.runtime import Engine, Runtime, Upstream
 from serving.engine import model_ids
+from serving.engine.build import TESTED
 from serving.engine.command import command, engine_of
 from serving.engine.errors import EngineFailed
 from serving.manifests.layout import Layout, layout
 
-VLLM = "0.32.0"
+VLLM = TESTED
 """The version that everything here was tested with; `pyproject.toml` installs the same."""
 RAY = "2.60.0"
 """vLLM no longer depends on Ray, so its images have none: this version is installed beside it."""

@@ -36,6 +36,7 @@ serve() {
         --port 8100 \
         --tensor-parallel-size 8 \
         --speculative-config '{"method":"mtp","num_speculative_tokens":3}' \
+        --per-request-spec-decode-metrics summary \
         --max-model-len 262144 \
         --tool-call-parser kimi_k2 \
         --reasoning-parser kimi_k2 \

@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from gateway.cli.engine import engine
+from gateway.cli.engine import engine, restart
 from tests.unit.serving.checkpoint.tiny import dense
 from tests.unit.serving.engine.fakes import PROGRAM, ends, free_port, number_after
 
@@ -20,7 +21,7 @@ version: 1
 upstreams:
   taotoken: {{base_url: "https://taotoken.net/api", api_key: sk-up}}
   local:
-    engine: {{checkpoint: ft, port: {port}, replicas: {replicas}}}
+    engine: {{checkpoint: ft, port: {port}, replicas: {replicas}, restarts: {restarts}}}
 models:
   fast: {{upstream: taotoken, model: kimi-k2.5}}
   quality: {{upstream: local, model: demo-ft}}
@@ -31,15 +32,15 @@ FAKE_VLLM = """
 import runpy, sys
 flag = lambda name: sys.argv[sys.argv.index(name) + 1]
 main = runpy.run_path({program!r})["main"]
-main({{"port": int(flag("--port")), **{script!r}}})
+main({script!r}, int(flag("--port")))
 """
 
 
-def config(folder: Path, replicas: int = 1) -> Path:
+def config(folder: Path, replicas: int = 1, restarts: int = 0) -> Path:
     """A configuration with one engine, whose checkpoint is complete."""
     dense().build(folder / "ft")
     file = folder / "routing.yaml"
-    file.write_text(CONFIG.format(port=free_port(), replicas=replicas))
+    file.write_text(CONFIG.format(port=free_port(), replicas=replicas, restarts=restarts))
     return file
 
 
@@ -57,12 +58,15 @@ def install_fake_vllm(folder: Path, script: dict[str, object]) -> Path:
 
 
 @contextmanager
-def turnout_engine(folder: Path, **script: object) -> Iterator[subprocess.Popen[str]]:
+def turnout_engine(folder: Path, restarts: int = 0, **script: object) -> Iterator[subprocess.Popen[str]]:
     """`turnout engine local` as a program of its own."""
     path = os.pathsep.join([str(install_fake_vllm(folder, script)), str(ROOT)])
-    argv = [sys.executable, "-m", "gateway.cli", "engine", "local", "--config", str(config(folder))]
+    argv = [sys.executable, "-m", "gateway.cli", "engine", "local", "--config", str(config(folder, restarts=restarts))]
     with subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True) as process:
-        yield process
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def read_until_ready(process: subprocess.Popen[str]) -> list[str]:
@@ -103,10 +107,57 @@ def test_an_engine_that_ends_later_is_exit_code_1_and_one_plain_line(tmp_path: P
     assert len([line for line in lines if line.startswith("turnout: engine local: it was killed (signal 9)")]) == 1
 
 
+def test_an_engine_that_ends_later_is_started_again(tmp_path: Path) -> None:
+    with turnout_engine(tmp_path, restarts=1) as process:
+        lines = read_until_ready(process)
+        os.kill(number_after("pid", lines), signal.SIGKILL)
+        assert process.stderr
+        while not lines[-1].startswith("turnout: engine local: ready again on port"):
+            lines.append(process.stderr.readline().rstrip())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert len([line for line in lines if "it is started again in 1 s (restart 1 of 1 in 10 min)" in line]) == 1
+
+
+def test_a_rolling_restart_from_another_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with turnout_engine(tmp_path) as process:
+        lines = read_until_ready(process)
+        following = threading.Thread(target=lambda: lines.extend(process.stderr or ()))
+        following.start()
+        assert restart(tmp_path / "routing.yaml", "local") == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        following.join(30)
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "turnout: engine local: restarted"
+    assert any("replica 1 of 1" in line for line in told)
+    pids = [int(line.rpartition(" ")[2]) for line in lines if "| pid " in line]
+    assert len(pids) == 2
+    assert all(ends(pid) for pid in pids)
+    assert any(line.startswith("turnout: engine local: its successor is ready on port") for line in lines)
+
+
+def test_a_restart_that_nobody_hears_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = config(tmp_path)
+    assert restart(file, "local", patience=0.3) == 1
+    assert "nobody runs the engine of 'local' with this file" in capsys.readouterr().err
+    assert restart(file, "taotoken") == 2
+    file.write_text(f"gateway: {{database_url: 'sqlite:///none/t.db'}}\n{file.read_text()}")
+    assert restart(file, "local") == 1
+    assert "turnout: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("form", "words"), [("kubernetes", "kind: Deployment"), ("ray", "ray start")])
+def test_print_for_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, words: str) -> None:
+    assert engine(config(tmp_path), "local", form) == 0
+    assert words in capsys.readouterr().out
+
+
 def test_print_shows_the_command_of_each_replica(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = config(tmp_path, replicas=2)
     assert engine(file, "local", "exec") == 0
     shown = capsys.readouterr().out
+    assert shown.startswith("# vLLM ")
     assert shown.count("-m vllm.entrypoints.openai.api_server") == 2
     assert f"--model {tmp_path}/ft \\\n  --served-model-name demo-ft \\\n" in shown
     assert "HF_HUB_OFFLINE=1 \\\n" in shown
@@ -118,8 +169,6 @@ def test_print_shows_the_command_of_each_replica(tmp_path: Path, capsys: pytest.
         ("locall", None, 'no upstream is called "locall", did you mean "local"?'),
         ("xyz", "exec", 'no upstream is called "xyz"'),
         ("taotoken", None, 'upstream "taotoken" has no `engine:`, Turnout does not run it'),
-        ("local", "kubernetes", "--print kubernetes is not active yet"),
-        ("local", "ray", "--print ray is not active yet"),
         ("local", "docker", "--print takes exec, kubernetes, ray"),
     ],
 )

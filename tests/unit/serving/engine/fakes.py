@@ -26,13 +26,17 @@ def free_port() -> int:
 
 def fake_command(**script: Any) -> Command:
     """The command that starts the fake engine with this script."""
-    return Command((sys.executable, "-I", "-S", str(PROGRAM), json.dumps(script)))
+    port = script.pop("port", None)
+    where = [] if port is None else ["--port", str(port)]
+    return Command((sys.executable, "-I", "-S", str(PROGRAM), json.dumps(script), *where))
 
 
-def fake_launch(name: str = "local", api_key: str | None = None, **script: Any) -> Launch:
+def fake_launch(name: str = "local", api_key: str | None = None, restarts: int = 0, **script: Any) -> Launch:
     """A launch of the fake engine on a port of its own."""
     port = free_port()
-    return Launch(name, fake_command(port=port, **script), port, "demo-ft", api_key)
+    upstream, _, replica = name.rstrip("]").partition("[")
+    place = int(replica or 0)
+    return Launch(name, fake_command(port=port, **script), port, "demo-ft", api_key, upstream, place, restarts=restarts)
 
 
 def number_after(word: str, lines: list[str]) -> int:

@@ -38,6 +38,7 @@ def test_the_whole_command_on_a_gpu() -> None:
         *("--model", "/models/kimi-ft", "--served-model-name", "kimi-ft", "kimi"),
         *("--host", "127.0.0.1", "--port", "8101", "--tensor-parallel-size", "8"),
         *("--speculative-config", '{"method":"mtp","num_speculative_tokens":3}'),
+        *("--per-request-spec-decode-metrics", "summary", "--shutdown-timeout", "25"),
     )
     assert made.env == {
         "HF_HUB_OFFLINE": "1",
@@ -94,7 +95,39 @@ def test_null_drops_a_default() -> None:
     assert "--kv-cache-memory-bytes" not in flags("cpu", args={"kv-cache-memory-bytes": None})
 
 
-@pytest.mark.parametrize("flag", ["model", "port", "served_model_name"])
+def test_each_replica_gets_its_gpus() -> None:
+    given = upstream(replicas=2, tensor_parallel=2, gpus=(4, 5, 6, 7))
+    assert [launch.command.env["CUDA_VISIBLE_DEVICES"] for launch in launches(given, ["ft"], "gpu")] == ["4,5", "6,7"]
+    assert "CUDA_VISIBLE_DEVICES" not in launches(upstream(), ["ft"], "gpu")[0].command.env
+
+
+def test_adapters_are_served_beside_the_checkpoint() -> None:
+    given = upstream(adapters={"sql": Path("/lora/sql"), "other": Path("/lora/other")})
+    [launch] = launches(given, ["ft", "sql"], "gpu")
+    argv = launch.command.argv
+    assert argv[argv.index("--served-model-name") + 1 : argv.index("--host")] == ("ft",)
+    modules = ('{"name":"sql","path":"/lora/sql"}', '{"name":"other","path":"/lora/other"}')
+    assert argv[argv.index("--enable-lora") :] == ("--enable-lora", "--max-loras", "2", "--lora-modules", *modules)
+    assert (launch.model, launch.adapters) == ("ft", ("sql",))
+    [alone] = launches(given, ["sql"], "gpu")
+    assert alone.model == "kimi-ft", "the checkpoint needs a name of its own"
+
+
+def test_on_another_port() -> None:
+    launch = launches(upstream(args={"x": 8100}), ["ft"], "gpu")[0].on(9000)
+    words = list(launch.command.argv)
+    assert (launch.port, words[words.index("--port") + 1], words[words.index("--x") + 1]) == (9000, "9000", "8100")
+
+
+def test_calls_in_flight_have_what_args_says() -> None:
+    def drain(value: object) -> float:
+        return launches(upstream(args={"shutdown_timeout": value}), ["ft"], "gpu")[0].drain
+
+    assert (drain(100), drain(None)) == (100, 0)
+    assert launches(upstream(), ["ft"], "gpu")[0].drain == 25
+
+
+@pytest.mark.parametrize("flag", ["model", "port", "served_model_name", "lora_modules"])
 def test_args_may_not_say_what_other_keys_say(flag: str) -> None:
     with pytest.raises(EngineFailed, match=f"engine.args.{flag.replace('_', '-')} is set by"):
         flags(args={flag: "x"})

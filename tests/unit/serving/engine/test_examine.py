@@ -41,6 +41,40 @@ def test_a_healthy_one_starts_as_it_is(tmp_path: Path) -> None:
     assert (engine.checkpoint, engine.speculative, said) == (path, MTP, [])
 
 
+def with_adapter(path: Path, config: Any, **args: Any) -> Engine:
+    folder = path / "lora"
+    folder.mkdir(parents=True)
+    if config is not None:
+        (folder / "adapter_config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    upstream = Upstream("local", (), engine=Engine(path, 8100, adapters={"sql": folder}, args=args))
+    found = examined(upstream, EngineVariables(False, path / "cache"), lambda line: None).engine
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("rank", "room"), [(4, 8), (8, 8), (9, 16), (512, 512)])
+def test_there_is_room_for_the_largest_adapter(tmp_path: Path, rank: int, room: int) -> None:
+    assert with_adapter(tmp_path, {"r": rank}).args == {"max-lora-rank": room}
+    assert with_adapter(tmp_path / "given", {"r": rank}, **{"max-lora-rank": 320}).args == {"max-lora-rank": 320}
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (None, r"engine.adapters.sql: .*adapter_config.json: No such file"),
+        ("{", "tells no rank"),
+        ({}, "tells no rank"),
+        ([], "tells no rank"),
+        ({"r": "8"}, "no whole number above 0"),
+        ({"r": 0}, "no whole number above 0"),
+        ({"r": 513}, "rank 513 is more than vLLM's largest, 512"),
+    ],
+)
+def test_what_is_no_adapter(tmp_path: Path, config: Any, why: str) -> None:
+    with pytest.raises(EngineFailed, match=why):
+        with_adapter(tmp_path, config)
+
+
 BROKEN = [
     lost(deepseek_v3, lambda name: name.startswith("model.layers.2.")),
     lost(mimo, lambda name: "mtp_layers" in name and name.endswith("_proj.weight")),

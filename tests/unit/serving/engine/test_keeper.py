@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -48,6 +49,19 @@ def test_the_end_of_stdin_ends_the_engine() -> None:
         process.stdin.close()
         assert process.wait(30) == 128 + signal.SIGTERM
         assert ends(engine)
+
+
+def test_a_byte_on_stdin_kills_at_once_what_is_frozen() -> None:
+    with kept(helper=True) as process:
+        lines = read_until(process, "pid")
+        engine = number_after("pid", lines)
+        os.kill(engine, signal.SIGSTOP)
+        assert process.stdin
+        process.stdin.write("k")
+        process.stdin.flush()
+        assert process.wait(30) == 128 + signal.SIGKILL
+        assert ends(engine)
+        assert ends(number_after("helper", lines))
 
 
 def test_a_stubborn_engine_is_killed_with_all_it_started() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from gateway.clock import Tasks
 from serving.engine.command import Launch
 from serving.engine.errors import EngineFailed
+from serving.engine.http import ask
 from serving.engine.process import Process
-from serving.engine.ready import Progress, Stages, ready
+from serving.engine.ready import Progress, Stages, ready, warm
 from tests.unit.serving.engine.fakes import Log, fake_launch
 
 SOON = 0.005
@@ -46,7 +48,27 @@ async def test_ready_is_healthy_and_listed_and_one_token() -> None:
         "GET /health",
         "GET /v1/models",
         'POST /v1/completions {"max_tokens": 1, "model": "demo-ft", "prompt": "1", "temperature": 0}',
+        'POST /v1/chat/completions {"max_tokens": 16, "messages": [{"content": "Hello", "role": "user"}], '
+        '"model": "demo-ft", "temperature": 0}',
+        'POST /v1/chat/completions {"max_tokens": 8, "messages": [{"content": "Hello", "role": "user"}], '
+        '"model": "demo-ft", "response_format": {"type": "json_object"}, "temperature": 0}',
     ]
+
+
+async def test_adapters_have_to_be_listed_too() -> None:
+    launch = replace(fake_launch(models=[["demo-ft"], ["sql", "demo-ft"]]), adapters=("sql",))
+    async with running(launch) as log:
+        await ready(launch, Stages("local", lambda _: None), 30, SOON)
+        assert log.count("GET /v1/models") == 2
+
+
+async def test_an_engine_that_is_slow_to_warm_up_is_ready_all_the_same() -> None:
+    launch = fake_launch(chats="never")
+    async with running(launch) as log:
+        while (await ask(launch.port, "/health")).status != 200:  # noqa: ASYNC110 - a process has no event
+            await asyncio.sleep(SOON)
+        await warm(launch, 0.2)
+        assert sum(line.startswith("POST /v1/chat") for line in log) == 2
 
 
 async def test_C48_health_comes_late() -> None:
@@ -95,7 +117,7 @@ async def test_nothing_listens() -> None:
 
 async def test_a_model_that_only_embeds() -> None:
     _, requests = await asked(fake_launch(generates=False, embeds=True))
-    assert requests[-1] == 'POST /v1/embeddings {"input": "1", "model": "demo-ft"}'
+    assert requests[3] == 'POST /v1/embeddings {"input": "1", "model": "demo-ft"}'
 
 
 async def test_a_model_that_does_neither_fails_at_once() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -110,6 +111,60 @@ async def test_a_start_that_fails_half_way_leaves_nothing_running(tmp_path: Path
     with pytest.raises(FileNotFoundError):
         async with Engines([first, second], {}, say=log):
             raise AssertionError("it must not start")
+    assert all(ends(pid, 0) for pid in pids(log))
+
+
+async def test_the_last_one_that_is_given_up_ends_it_all() -> None:
+    log = Log()
+    async with Engines([fake_launch("a"), fake_launch("b")], {}, say=log) as engines:
+        await engines.ready()
+        ended = asyncio.create_task(engines.all_over())
+        for name in ("b", "a"):
+            assert not ended.done()
+            os.kill(number_after(f"{name} | pid", log.lines), signal.SIGKILL)
+            await asyncio.sleep(0.3)
+        assert (await ended).name == "b"
+        assert [state["state"] for state in engines.states()] == ["failed", "failed"]
+
+
+class Desk:
+    """Where a restart is asked for; what it is told."""
+
+    def __init__(self, *asked: str) -> None:
+        self.wanted = frozenset(asked)
+        self.told: list[str | None] = []
+        self.moved: list[tuple[str, int, int]] = []
+        self.over = asyncio.Event()
+
+    async def asked(self) -> frozenset[str]:
+        return self.wanted
+
+    async def tell(self, upstream: str, state: str | None) -> None:
+        self.told.append(state)
+        self.wanted -= {upstream}
+        if state is None or state.startswith("failed"):
+            self.over.set()
+
+    async def move(self, upstream: str, replica: int, port: int) -> None:
+        self.moved.append((upstream, replica, port))
+
+
+async def test_a_rolling_restart_that_is_asked_for() -> None:
+    log, desk = Log(), Desk("local", "nobody's")
+    launches = [fake_launch("local[0]"), fake_launch("local[1]"), fake_launch("other")]
+    async with Engines(launches, {}, say=log) as engines:
+        await engines.ready()
+        before = [state["port"] for state in engines.states()]
+        engines.serve(desk, every=0.05, follow=0.05)
+        async with asyncio.timeout(30):
+            await desk.over.wait()
+        after = [state["port"] for state in engines.states()]
+        assert {state["state"] for state in engines.states()} == {"ready"}
+    assert before[2] == after[2]
+    assert not {*before[:2]} & {*after[:2]}
+    assert desk.moved == [("local", 0, after[0]), ("local", 1, after[1])]
+    assert desk.told[-1] is None
+    assert len(pids(log)) == 5
     assert all(ends(pid, 0) for pid in pids(log))
 
 

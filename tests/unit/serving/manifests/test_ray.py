@@ -67,6 +67,7 @@ def test_the_command_is_the_engine_s_own_over_ray(tmp_path: Path) -> None:
         "tensor-parallel-size 8",
         "pipeline-parallel-size 2",
         'speculative-config {"method":"mtp","num_speculative_tokens":3}',
+        "per-request-spec-decode-metrics summary",
         "max-model-len 4096",
         "chat-template-content-format it's $HOME",
         "distributed-executor-backend ray",

@@ -47,7 +47,7 @@ def test_the_flags_are_those_of_the_engine_here(tmp_path: Path) -> None:
     here = command(loaded.upstreams["local"], ["kimi-ft", "kimi"], 0, "gpu")
     there = made(tmp_path, **engine)
     assert flags(there.argv) - flags(here.argv) == {"--model /there/kimi-ft", "--shutdown-timeout 600"}
-    assert flags(here.argv) - flags(there.argv) == {f"--model {tmp_path}/checkpoints/kimi-ft"}
+    assert flags(here.argv) - flags(there.argv) == {f"--model {tmp_path}/checkpoints/kimi-ft", "--shutdown-timeout 25"}
     assert there.argv[:3] == ("python3", "-m", "vllm.entrypoints.openai.api_server")
     assert there.env == here.env
 
