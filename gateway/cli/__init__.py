@@ -107,11 +107,23 @@ def engine(
     gpus_per_node: Annotated[
         int, typer.Option("--gpus-per-node", min=1, help="GPUs of one machine, for kubernetes and ray.")
     ] = 8,
+    parity: Annotated[
+        bool, typer.Option("--parity", help="Compare greedy answers with and without speculation.")
+    ] = False,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="Prompts to compare, at most.")] = 50,
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", help='JSON lines: {"prompt": ...} or chat bodies.')
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The comparison for programs.")] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Have the running one replaced, replica by replica; no call fails.")
     ] = False,
 ) -> None:
-    """Run one upstream's engine, restart it, or show what would run it elsewhere."""
+    """Run one upstream's engine, restart or check it, or show what would run it elsewhere."""
+    if parity:
+        from gateway.cli.parity import parity as check_parity
+
+        raise typer.Exit(check_parity(config, name, sample, prompts, as_json))
     from gateway.cli.engine import engine as run
     from gateway.cli.engine import restart as replace
 
