@@ -28,6 +28,17 @@ PROMPTS = (
     "What does this do?",
     "Debug: why does the loop not end?",
 )
+FIGURES = {
+    "metrics": {
+        "speculative_decoding": {
+            "num_spec_steps": 20,
+            "num_draft_tokens": 60,
+            "num_accepted_draft_tokens": 39,
+            "acceptance_histogram": [4, 3, 3, 10],
+        }
+    }
+}
+"""What vLLM tells of one answer."""
 REPORT = """vllm:num_requests_running {running}
 vllm:num_requests_waiting {waiting}
 vllm:kv_cache_usage_perc {kv}
@@ -65,7 +76,8 @@ class Model:
             await echo(exchange)
             return
         words = [chunk(f"{word} ") for word in TEXT.split()]
-        last = [chunk(finish="stop"), chunk(usage=(len(str(asked["messages"])), len(words))), DONE]
+        usage = chunk(usage=(len(str(asked["messages"])), len(words)), extra=None if self.kv is None else FIGURES)
+        last = [chunk(finish="stop"), usage, DONE]
         await Sse([chunk("", "assistant"), *words, *last], gap=self.seconds / 20, separate=False)(exchange)
 
     def _told(self, path: str) -> Reply:
@@ -84,7 +96,9 @@ def config(service: Upstream, engine: Upstream, broken: Upstream) -> dict[str, A
         "gateway": {"admin_key": ADMIN_KEY, "breaker": {"failures": 5, "open_seconds": 20}},
         "upstreams": {
             "taotoken": {"base_url": service.url, "api_key": "sk-service"},
-            "local": {"engine": {"checkpoint": "none", "port": engine.port, "replicas": 2}},
+            "local": {
+                "engine": {"checkpoint": "none", "port": engine.port, "replicas": 2, "speculative": {"method": "mtp"}}
+            },
             "backup": {"base_url": broken.url, "api_key": "sk-broken"},
         },
         "models": {

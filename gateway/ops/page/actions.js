@@ -98,6 +98,36 @@ function split({ name = "" }, state) {
     };
 }
 
+/** @param {boolean} moved @returns {(on: DOMStringMap) => Action} */
+const traffic = (moved) => ({ name = "", kind = "" }) => {
+    const calls = kind === "tool" ? "calls with tools" : "calls in JSON mode";
+    const reason = /** @type {any} */ (h("input", { id: "reason", maxlength: 200, autocomplete: "off", placeholder: "Seen by other operators and in the plan" }));
+    return {
+        title: moved ? `Move the ${calls} of ${name}?` : `Take the ${calls} of ${name} back?`,
+        text: moved ? "They go to the next model of their plan, on every process within a second; this model comes last. Other calls stay." : "They go to this model again, within a second, and its alarm watches them anew.",
+        button: moved ? "Move calls" : "Take back",
+        danger: moved,
+        fields: moved ? field("Reason", reason) : null,
+        run: async () => {
+            await send("POST", `admin/models/${path(name)}/traffic`, { kind, moved, reason: moved ? reason.value.trim() : "" });
+            return moved ? `The ${calls} of ${name} go to the next model.` : `The ${calls} of ${name} are back.`;
+        },
+    };
+};
+
+/** @param {DOMStringMap} on @returns {Action} */
+function restart({ name = "" }) {
+    return {
+        title: `Restart the engine ${name}?`,
+        text: "Replica by replica: each one's successor is ready before it ends, and no call fails. It needs the memory of one more replica, and `turnout up` or `turnout engine` that runs it.",
+        button: "Restart",
+        run: async () => {
+            await send("POST", `admin/upstreams/${path(name)}/restart`, {});
+            return `A rolling restart of ${name} is asked for.`;
+        },
+    };
+}
+
 /** @param {DOMStringMap} on @returns {Action} */
 function revoke({ name = "" }) {
     return {
@@ -127,7 +157,7 @@ function reload() {
 }
 
 /** @type {Record<string, (on: DOMStringMap, state: any) => Action>} */
-const ACTIONS = { close: closeModel, open: openModel, drain: drain(true), undrain: drain(false), split, revoke, reload };
+const ACTIONS = { close: closeModel, open: openModel, drain: drain(true), undrain: drain(false), split, revoke, reload, move: traffic(true), takeback: traffic(false), restart };
 
 export class Actions {
     /**

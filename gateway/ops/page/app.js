@@ -13,6 +13,7 @@ import { Flow } from "./flow.js";
 import { long } from "./format.js";
 import { History, MINUTES } from "./history.js";
 import { Errors, showCauses, showExperiments, showFigures, showLimits, showStrip } from "./now.js";
+import { showSpeculation } from "./speculation.js";
 import { Story } from "./story.js";
 import { TryIt } from "./tryit.js";
 
@@ -67,6 +68,7 @@ class Page {
         showCauses(recent);
         showUpstreams(state);
         showModels(state);
+        showSpeculation(state);
         showLimits(state);
         showExperiments(state);
         showOverrides(state);

@@ -66,10 +66,11 @@ export function showOverrides(state) {
     const rows = [
         ...state.models.filter((/** @type {any} */ m) => m.closed).map((/** @type {any} */ m) => [`Model ${m.name} is closed`, m.closed.reason, "open", m.name, "Open"]),
         ...state.upstreams.flatMap((/** @type {any} */ u) => u.replicas.filter((/** @type {any} */ r) => r.drained).map((/** @type {any} */ r) => [`Replica ${r.address} of ${u.name} is drained`, "", "undrain", u.name, "Undrain", r])),
+        ...state.models.flatMap((/** @type {any} */ m) => Object.entries(m.moved).map(([kind, why]) => [`${kind === "tool" ? "Tool" : "JSON"} calls of ${m.name} go to the next model`, why, "takeback", m.name, "Take back", null, kind])),
         ...state.experiments.filter((/** @type {any} */ e) => e.overridden).map((/** @type {any} */ e) => [`Experiment ${e.name} splits ${Object.entries(e.arms).map(([arm, w]) => `${arm} ${w}`).join(", ")}`, "", "split", e.name, "Change split"]),
     ];
-    const items = rows.map(([text, more, act, name, label, replica]) =>
-        h("li", { "data-key": `${act} ${name} ${replica?.index ?? ""}` }, mark("warn", text), more ? h("span", { class: "quiet" }, `: ${more}`) : null, " ",
-            h("button", { class: "small", "data-act": act, "data-name": name, "data-index": replica?.index, "data-address": replica?.address }, label)));
+    const items = rows.map(([text, more, act, name, label, replica, kind]) =>
+        h("li", { "data-key": `${act} ${name} ${replica?.index ?? kind ?? ""}` }, mark("warn", text), more ? h("span", { class: "quiet" }, `: ${more}`) : null, " ",
+            h("button", { class: "small", "data-act": act, "data-name": name, "data-index": replica?.index, "data-address": replica?.address, "data-kind": kind }, label)));
     show(at("overrides"), items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "none" }, "None: everything is as the file says."));
 }

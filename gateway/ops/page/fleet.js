@@ -53,6 +53,22 @@ function row(upstream, replica) {
     };
 }
 
+/** @param {any} upstream */
+function what({ kind, replicas }) {
+    if (kind !== "engine") return "service";
+    const versions = [...new Set(replicas.map((/** @type {any} */ one) => one.engine?.version).filter(Boolean))];
+    return versions.length ? `our engine, vLLM ${versions.join(" and ")}` : "our engine";
+}
+
+/** @param {any} upstream */
+function restart({ name, kind, restarting }) {
+    if (kind !== "engine") return null;
+    const button = h("button", { class: "small side", "data-act": "restart", "data-name": name }, "Rolling restart");
+    if (!restarting) return button;
+    const failed = restarting.state.startsWith("failed");
+    return [mark(failed ? "bad" : "warn", `Restart ${restarting.state}`, `Asked for at ${f.time(restarting.at)}`), failed ? button : null];
+}
+
 const COLUMNS = ["Replica", "State", "Breaker", { name: "In flight", number: true }, { name: "Queue", number: true }, "KV cache", { name: "Acceptance", number: true }, "Action"];
 
 /** @param {any} state */
@@ -61,7 +77,7 @@ export function showUpstreams(state) {
         h(
             "section",
             { "data-key": upstream.name, class: "upstream" },
-            h("h3", {}, upstream.name, " ", h("span", { class: "quiet" }, upstream.kind === "engine" ? "our engine" : "service"), upstream.off ? [" ", mark("bad", `off: ${upstream.off}`)] : null),
+            h("h3", { class: "row" }, upstream.name, " ", h("span", { class: "quiet" }, what(upstream)), restart(upstream), upstream.off ? [" ", mark("bad", `off: ${upstream.off}`)] : null),
             upstream.replicas.length ? table(`Replicas of ${upstream.name}`, COLUMNS, upstream.replicas.map((/** @type {any} */ replica) => row(upstream, replica))) : null,
         ));
     show(at("upstreams"), blocks);

@@ -31,7 +31,7 @@ export function pace(point) {
  * @returns {Problem[]}
  */
 export function problems(state, point) {
-    const found = [...health(state), ...traffic(point), ...fleet(state), ...edges(state)];
+    const found = [...health(state), ...traffic(point), ...fleet(state), ...speculation(state), ...edges(state)];
     return found.sort((a, b) => ORDER.indexOf(a.tone) - ORDER.indexOf(b.tone));
 }
 
@@ -83,6 +83,15 @@ function fleet({ upstreams, models }) {
         if (model.closed) found.push({ tone: "off", text: `Model ${model.name} is closed${model.closed.reason ? `: ${model.closed.reason}` : "."}`, target: "models" });
     }
     return found;
+}
+
+/** @param {any} state @returns {Problem[]} */
+function speculation({ speculation: models, upstreams }) {
+    const found = models.flatMap((/** @type {any} */ one) => one.kinds.flatMap((/** @type {any} */ kind) => kind.findings.map((/** @type {any} */ finding) => ({
+        tone: "warn", text: `Speculation of ${one.model}: ${finding.what}, ${finding.text}.`, target: "speculation",
+    }))));
+    const failed = upstreams.filter((/** @type {any} */ one) => one.restarting?.state.startsWith("failed"));
+    return [...found, ...failed.map((/** @type {any} */ one) => ({ tone: "warn", text: `The rolling restart of ${one.name} ${one.restarting.state}`, target: "upstreams" }))];
 }
 
 /** @param {any} state @returns {Problem[]} */
