@@ -43,11 +43,18 @@ def up(config: Path, host: str | None, port: int | None, drain: float = DRAIN) -
 
 async def _run(runtime: Runtime, web: WebServer, listeners: Listeners, drain: float) -> int:
     desk = Desk(runtime)
-    await desk.clear(_run_here(runtime))
-    engines = await _engines(runtime)
-    if engines is None:
+    try:
+        await desk.clear(_run_here(runtime))
+        engines = await _engines(runtime)
+        return 0 if engines is None else await _serve(runtime, web, listeners, drain, engines, desk)
+    finally:
         await desk.close()
-        return 0
+
+
+async def _serve(
+    runtime: Runtime, web: WebServer, listeners: Listeners, drain: float, engines: Engines, desk: Desk
+) -> int:
+    """The gateway in front of engines that are ready, until a signal; then the engines end."""
     engines.serve(desk)
     try:
         if runtime.gateway.workers > 1:
@@ -56,7 +63,6 @@ async def _run(runtime: Runtime, web: WebServer, listeners: Listeners, drain: fl
         await serve_on(web, listeners, lambda: _welcome(runtime))
     finally:
         await engines.stop()
-        await desk.close()
     return 0 if web.started else 1
 
 
