@@ -108,13 +108,14 @@ def rows(scenario: Scenario, samples: Mapping[tuple[str, str], Sequence[Sample]]
 
 def page(scenarios: Sequence[Scenario], samples: Mapping[tuple[str, str], Sequence[Sample]], rounds: int) -> str:
     """The result as Markdown."""
+    facts = ", ".join(f"{name} {value}" for name, value in machine.facts().items())
     lines = [
         "# What metrics, log, ledger and traces cost",
         "",
         "`python -m benchmarks.telemetry`: the gateway of `benchmarks/turnout.yaml` (key, rules on content, limits)",
         "with one part at a time; `none` has none of the four. CPU time of the server, all variants in every round.",
         "",
-        f"{rounds} rounds, load average {os.getloadavg()[0]:.1f} at the end; {machine.facts()}",
+        f"{rounds} rounds, load average {os.getloadavg()[0]:.1f} at the end; {facts}",
     ]
     for scenario in scenarios:
         lines += ["", f"## {scenario.title}", ""]
