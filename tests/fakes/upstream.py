@@ -224,6 +224,7 @@ class Upstream:
         self._buffers = {socket.SO_RCVBUF: receive_buffer, socket.SO_SNDBUF: send_buffer}
         self._live: set[Connection] = set()
         self._news = asyncio.Event()
+        self._stopped = False
 
     @property
     def origin(self) -> str:
@@ -273,6 +274,7 @@ class Upstream:
         return len(idle)
 
     async def __aenter__(self) -> Self:
+        self._stopped = False
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, size in self._buffers.items():
@@ -293,6 +295,7 @@ class Upstream:
 
     async def stop(self) -> None:
         """Stop listening and cut every connection; nothing of it is left afterwards. A second call does nothing."""
+        self._stopped = True
         self._server.close()
         live = list(self._live)
         busy = [connection.busy for connection in live if connection.busy]
@@ -308,6 +311,8 @@ class Upstream:
     def joined(self, connection: Connection) -> int:
         """Count a new connection; returns its number."""
         self._live.add(connection)
+        if self._stopped:  # it was accepted before, and told of now
+            connection.transport.abort()
         self.connections.open += 1
         self.connections.total += 1
         self.connections.peak = max(self.connections.peak, self.connections.open)
