@@ -60,13 +60,18 @@ function what({ kind, replicas }) {
     return versions.length ? `our engine, vLLM ${versions.join(" and ")}` : "our engine";
 }
 
-/** @param {any} upstream */
-function restart({ name, kind, restarting }) {
+/** Seconds after which somebody should have begun a restart that was asked for. */
+const BEGUN = 30;
+
+/** @param {any} upstream @param {number} now */
+function restart({ name, kind, restarting }, now) {
     if (kind !== "engine") return null;
     const button = h("button", { class: "small side", "data-act": "restart", "data-name": name }, "Rolling restart");
     if (!restarting) return button;
-    const failed = restarting.state.startsWith("failed");
-    return [mark(failed ? "bad" : "warn", `Restart ${restarting.state}`, `Asked for at ${f.time(restarting.at)}`), failed ? button : null];
+    const unheard = restarting.state === "asked for" && now - restarting.at > BEGUN;
+    const failed = restarting.state.startsWith("failed") || unheard;
+    const text = unheard ? "Restart asked for, but nobody runs this engine" : `Restart ${restarting.state}`;
+    return [mark(failed ? "bad" : "warn", text, `Asked for at ${f.time(restarting.at)}`), failed ? button : null];
 }
 
 const COLUMNS = ["Replica", "State", "Breaker", { name: "In flight", number: true }, { name: "Queue", number: true }, "KV cache", { name: "Acceptance", number: true }, "Action"];
@@ -77,7 +82,7 @@ export function showUpstreams(state) {
         h(
             "section",
             { "data-key": upstream.name, class: "upstream" },
-            h("h3", { class: "row" }, upstream.name, " ", h("span", { class: "quiet" }, what(upstream)), restart(upstream), upstream.off ? [" ", mark("bad", `off: ${upstream.off}`)] : null),
+            h("h3", { class: "row" }, upstream.name, " ", h("span", { class: "quiet" }, what(upstream)), restart(upstream, state.at), upstream.off ? [" ", mark("bad", `off: ${upstream.off}`)] : null),
             upstream.replicas.length ? table(`Replicas of ${upstream.name}`, COLUMNS, upstream.replicas.map((/** @type {any} */ replica) => row(upstream, replica))) : null,
         ));
     show(at("upstreams"), blocks);
