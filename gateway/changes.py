@@ -16,6 +16,10 @@ from gateway.config.runtime import Experiment, Model, Runtime, Target, Upstream
 
 Kind = Literal["model", "traffic", "upstream", "engine", "experiment"]
 Value = dict[str, Any]
+ASKED = "asked for"
+"""The state of a rolling restart that nobody has begun."""
+FAILED = "failed"
+"""How the state of one begins that did not end well."""
 
 
 class Override(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from gateway.changes import Changes, Kind, Override, Value
+from gateway.changes import ASKED, Changes, Kind, Override, Value
 from gateway.clock import Tasks
 from gateway.config.runtime import Runtime, Target
 from gateway.database import Database, DatabaseDown
@@ -150,7 +150,8 @@ class Overrides:
         """Ask for a rolling restart of an engine, or say how far it is; None: it is over. Raises DatabaseDown."""
 
         def edited(old: Value | None) -> Value | None:
-            return None if state is None else {"asked": (old or {}).get("asked", now_ms()), "state": state}
+            asked = now_ms() if old is None or state == ASKED else old["asked"]
+            return None if state is None else {"asked": asked, "state": state}
 
         await self._change("engine", upstream, edited, by, "engines.restart", {"state": state or "over"})
 

@@ -7,16 +7,12 @@ from contextlib import suppress
 
 import structlog
 
-from gateway.changes import Changes
+from gateway.changes import ASKED, Changes
 from gateway.config.runtime import Runtime
 from gateway.database import Database, DatabaseDown
 from gateway.overrides import Overrides
 from serving.engine import EngineFailed
 
-ASKED = "asked for"
-"""The state of a restart that nobody has begun."""
-FAILED = "failed"
-"""How the state of one begins that did not end well."""
 BY = "supervisor"
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gateway.cli.desk import ASKED, FAILED, Desk
+from gateway.changes import ASKED, FAILED
+from gateway.cli.desk import Desk
 from gateway.clock import now
 from gateway.config import ConfigError, Runtime, load
 from gateway.config.problems import nearest

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.changes import unfit
+from gateway.changes import ASKED, unfit
 from gateway.config.reload import Reloads
 from gateway.config.runtime import Runtime, Target
 from gateway.database import DatabaseDown
@@ -169,7 +169,7 @@ def _restart(admin: APIRouter, gateway: Operated) -> None:
         if _known("upstream", name, gateway.written.upstreams).engine is None:
             text = f"Upstream '{name}' has no engine that Turnout runs."
             raise GatewayError("invalid_request", text, param="name")
-        await _done(gateway.overrides.restarting(name, "asked for", actor(request)))
+        await _done(gateway.overrides.restarting(name, ASKED, actor(request)))
         return answered({"upstream": name, "restarting": True})
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.desk import ASKED, Desk
+from gateway.changes import ASKED
+from gateway.cli.desk import Desk
 from gateway.config import Runtime, load
 from serving.engine import EngineFailed
 
