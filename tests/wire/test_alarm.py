@@ -96,6 +96,13 @@ async def state(gw: LocalGateway) -> dict[str, Any]:
     return document
 
 
+async def until_moved(gw: LocalGateway, *kinds: str) -> None:
+    """Until just these calls of `m0` go to the next model: in force a moment after it is logged."""
+    async with asyncio.timeout(LIMIT):
+        while set((await state(gw))["models"][0]["moved"]) != {*kinds}:  # noqa: ASYNC110 - see `until`
+            await asyncio.sleep(0.01)
+
+
 async def test_json_answers_that_collapse_are_moved_and_taken_back(
     upstream: Upstream, second: Upstream, gateway: StartGateway, database: Database
 ) -> None:
@@ -108,7 +115,7 @@ async def test_json_answers_that_collapse_are_moved_and_taken_back(
     assert await calls_until_found(gw, 40, **JSON_MODE) <= 30
     (finding,) = found(gw)
     assert (finding["model"], finding["kind"], finding["what"]) == ("m0", "json", "collapse")
-    await until(lambda: gw.log(action="traffic.move"))
+    await until_moved(gw, "json")
     moved = await gw.chat(**JSON_MODE)
     assert moved.header("x-turnout-model") == "m1"
     assert (await gw.chat()).header("x-turnout-model") == "m0", "text stays"
@@ -128,7 +135,7 @@ async def test_json_answers_that_collapse_are_moved_and_taken_back(
     engine.rate = 0.8
     back = await gw.fetch("/admin/models/m0/traffic", {"kind": "json", "moved": False}, headers=ADMIN)
     assert back.status == 200
-    await until(lambda: gw.log(action="traffic.return"))
+    await until_moved(gw)
     assert (await gw.chat(**JSON_MODE)).header("x-turnout-model") == "m0"
     assert [f for k in (await state(gw))["speculation"][0]["kinds"] for f in k["findings"]] == []
 
@@ -187,7 +194,7 @@ async def test_stalls_inside_tool_arguments(
     upstream.script(tool_call(0, 0.4), times=None)
     assert await calls_until_found(gw, 20, stream=True, tools=TOOLS) <= 12
     assert (found(gw)[0]["kind"], found(gw)[0]["what"]) == ("tool", "stalls")
-    await until(lambda: gw.log(action="traffic.move"))
+    await until_moved(gw, "tool")
     assert (await gw.chat(stream=True, tools=TOOLS)).header("x-turnout-model") == "m1"
 
 
