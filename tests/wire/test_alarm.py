@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ async def test_an_engine_that_has_ended_breaks_no_grammar(
     second: Upstream, gateway: StartGateway, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its calls fail at once, with vLLM's error; a moment later it is known to be down."""
-    monkeypatch.setattr("gateway.alarm.alarms.DOUBT_SECONDS", 0.3)
+    monkeypatch.setattr("gateway.alarm.alarms.DOUBT_SECONDS", 1.0)
     async with Upstream() as engine:
         engine.script(Reply(b"", separate=False), path="/health", times=None)
         gw = await gateway(speculating(engine, second), database=database, look_seconds=0.02)
@@ -239,8 +240,16 @@ async def test_an_engine_that_has_ended_breaks_no_grammar(
         await asyncio.gather(*calls)
         engine.scripts.clear()
         engine.script(Reply(b"", 503, separate=False), path="/health", times=None)
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.5)
         assert found(gw) == []
+
+
+def kept_calls(file: Path) -> int:
+    """Of the baseline that the database holds."""
+    database = sqlite3.connect(file)
+    row = database.execute("SELECT value FROM baselines").fetchone()
+    database.close()
+    return int(json.loads(row[0])["calls"]) if row is not None else 0
 
 
 async def test_baselines_outlive_the_process(
@@ -253,10 +262,12 @@ async def test_baselines_outlive_the_process(
             await first.chat()
         learned = (await state(first))["speculation"][0]["kinds"][0]["baseline"]
         assert learned["final"]
-        await asyncio.sleep(0.3)
+        await until(lambda: kept_calls(tmp_path / "t.db") == 200)
     engine.rate = 0.3
     async with LocalGateway(config, database=Database("sqlite:///t.db", tmp_path)) as later:
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(LIMIT):
+            while not (await state(later))["speculation"][0]["kinds"]:  # noqa: ASYNC110 - see `until`
+                await asyncio.sleep(0.01)
         assert await calls_until_found(later, 100) <= 80
         (kind,) = (await state(later))["speculation"][0]["kinds"]
         assert kind["baseline"] == learned
