@@ -19,7 +19,7 @@ from tests.unit.serving.engine.fakes import Log, ends, fake_launch
 
 pytestmark = pytest.mark.seconds
 
-QUICK = Patience(every=0.05, answer=0.3, silent=2, stuck=0.4)
+QUICK = Patience(every=0.05, answer=1.0, silent=2, stuck=1.0)
 Make = Callable[[Launch], Replica]
 
 
@@ -111,7 +111,7 @@ async def test_one_that_is_frozen_is_ended_and_started_again(make: Make, log: Lo
     os.kill(first, signal.SIGSTOP)
     await until(lambda: len(pids(log)) == 2 and replica.state == "ready")
     assert ends(first, 0)
-    assert said(log)[0].startswith("no good answer to /health 2 times, each in 0.3 s: frozen, or dead inside; it is")
+    assert said(log)[0].startswith("no good answer to /health 2 times, each in 1 s: frozen, or dead inside; it is")
 
 
 async def test_one_that_runs_and_counts_no_token_is_stuck(make: Make, log: Log, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_one_that_runs_and_counts_no_token_is_stuck(make: Make, log: Log, 
     await until(lambda: bool(said(log)))
     metrics.write_text("vllm:num_requests_running 0\n")
     assert said(log)[0].startswith(
-        "it runs 2 requests and has not counted a token for 0.4 s: stuck; it is started again"
+        "it runs 2 requests and has not counted a token for 1 s: stuck; it is started again"
     )
     await until(lambda: len(pids(log)) == 2 and replica.state == "ready")
 
