@@ -40,7 +40,8 @@ class Finding(Struct, frozen=True):
     recent: float
     """The same figure since the change."""
     calls: int
-    """How long ago the change seems to have begun, in calls that tell of it; it may be longer than `RECENT`."""
+    """How long ago the change seems to have begun, in calls that tell of it; at most `watch.RECENT`, since no more are
+    remembered."""
     text: str
     """A sentence for people."""
     over: bool = False

@@ -42,7 +42,7 @@ class Watch:
         if self.what is not None:
             return self._rise.add(1 - value, weight, 1 - self.bound)
         self.bound = bound
-        return self._fall.add(value, weight, bound)
+        return bound > 0 and self._fall.add(value, weight, bound)  # below 0 nothing can fall
 
     @property
     def evidence(self) -> float:

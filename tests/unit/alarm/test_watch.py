@@ -27,6 +27,12 @@ def test_it_falls_and_rises_again() -> None:
     assert (watch.what, watch.evidence) == (None, 0.0)
 
 
+def test_a_bound_of_zero_cannot_be_fallen_below() -> None:
+    watch = Watch()
+    watch._fall._sums = [1e9] * 5  # as after a hundred thousand calls
+    assert not any(watch.add(0.0, 1.0, 0.0) for _ in range(100))
+
+
 def test_its_memory_is_bounded_and_can_be_cleared() -> None:
     watch = Watch()
     for _ in range(3 * RECENT):
