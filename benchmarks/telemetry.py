@@ -24,10 +24,11 @@ from rich.table import Table
 
 from benchmarks import machine, servers
 from benchmarks.process import cores, free_port
+from benchmarks.report import FAULTS
 from benchmarks.run import interleaved
 from benchmarks.scenarios import Scenario, chosen
 from benchmarks.servers import KEY, Server
-from benchmarks.stage import Sample, Stage, mock_upstream
+from benchmarks.stage import BenchError, Sample, Stage, mock_upstream
 
 PARTS = ("metrics", "log", "ledger", "traces")
 VARIANTS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -80,18 +81,22 @@ def server_of(variant: str, collector: int) -> Server:
 
 
 def measured(scenarios: Sequence[Scenario], rounds: int) -> dict[tuple[str, str], list[Sample]]:
-    """Every variant in every round. Raises BenchError."""
+    """Every variant in every round. Raises BenchError, also where a request failed or a chunk was lost."""
     server_core, rig_core = cores()
     os.sched_setaffinity(0, {rig_core})
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="turnout-bench-")))
         port = free_port()
         collector = subprocess.Popen([sys.executable, "-m", "benchmarks.telemetry", "collect", str(port)])
-        stack.callback(collector.wait)
-        stack.callback(collector.terminate)
+        stack.callback(collector.kill)
         stage = Stage(work, server_core, rig_core, stack.enter_context(mock_upstream(rig_core, work)))
         started = [stack.enter_context(stage.running(server_of(variant, port))) for variant in VARIANTS]
-        return interleaved(stage, scenarios, started, rounds, lambda line: print(line, flush=True))
+        samples = interleaved(stage, scenarios, started, rounds, lambda line: print(line, flush=True))
+    for (scenario, variant), runs in samples.items():
+        faults = {name: sum(run[name] for run in runs) for name in FAULTS}
+        if any(faults.values()):
+            raise BenchError(f"{variant}, {scenario}: {faults}")
+    return samples
 
 
 def rows(scenario: Scenario, samples: Mapping[tuple[str, str], Sequence[Sample]]) -> list[tuple[str, ...]]:
@@ -106,14 +111,21 @@ def rows(scenario: Scenario, samples: Mapping[tuple[str, str], Sequence[Sample]]
     return found
 
 
-def page(scenarios: Sequence[Scenario], samples: Mapping[tuple[str, str], Sequence[Sample]], rounds: int) -> str:
-    """The result as Markdown."""
-    facts = ", ".join(f"{name} {value}" for name, value in machine.facts().items())
+def page(
+    scenarios: Sequence[Scenario],
+    samples: Mapping[tuple[str, str], Sequence[Sample]],
+    rounds: int,
+    before: Mapping[str, str],
+) -> str:
+    """The result as Markdown; `before`: facts of the machine at the start."""
+    facts = ", ".join(f"{name} {value}" for name, value in before.items())
     lines = [
         "# What metrics, log, ledger and traces cost",
         "",
         "`python -m benchmarks.telemetry`: the gateway of `benchmarks/turnout.yaml` (key, rules on content, limits)",
-        "with one part at a time; `none` has none of the four. CPU time of the server, all variants in every round.",
+        "with one part at a time. Left out is what the end of a call does for a part; what runs beside calls stays. No",
+        "request failed, no chunk was lost. Where spans come faster than the exporter sends them it drops some.",
+        "CPU time of the server, all variants in every round.",
         "",
         f"{rounds} rounds, load average {os.getloadavg()[0]:.1f} at the end; {facts}",
     ]
@@ -125,7 +137,7 @@ def page(scenarios: Sequence[Scenario], samples: Mapping[tuple[str, str], Sequen
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 0."""
+    """Exit code 0; 1 where a server does not start or fails a request."""
     if argv[:1] == ["serve"]:
         serve(argv[1], argv[2:])
         return 0
@@ -138,7 +150,12 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     rounds = arguments.rounds or (2 if arguments.quick else 7)
     scenarios = chosen(NAMES, quick=arguments.quick)
-    samples = measured(scenarios, rounds)
+    before = machine.facts()
+    try:
+        samples = measured(scenarios, rounds)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
     console = Console(width=None if sys.stdout.isatty() else 120)
     for scenario in scenarios:
         table = Table("on", f"us CPU per {scenario.unit}", "against none", "smallest - largest", title=scenario.title)
@@ -149,7 +166,7 @@ def main(argv: Sequence[str]) -> int:
         from gateway import __version__
 
         file = servers.HERE / "results" / f"telemetry-{__version__}.md"
-        file.write_text(page(scenarios, samples, rounds))
+        file.write_text(page(scenarios, samples, rounds, before))
         console.print(f"Kept in {file.relative_to(servers.HERE.parent)}.")
     return 0
 

@@ -48,6 +48,51 @@ async def test_move_calls_and_take_them_back(here: World, tab: Tab) -> None:
     await expect(page.locator("#audit tbody tr").first).to_contain_text("traffic.return")
 
 
+async def test_move_calls_of_a_kind_that_was_not_seen_yet(here: World, tab: Tab) -> None:
+    await here.answered()
+    page = await tab.enter()
+    row = page.locator("#speculation tbody tr", has_text="quality JSON")
+    await row.get_by_role("button", name="Move").click(timeout=30_000)
+    await page.get_by_label("Reason").fill("checked tonight")
+    await tab.confirm("Move calls")
+    await expect(row).to_contain_text("calls go to the next model: checked tonight")
+    state = json.loads((await here.gateway.fetch("/admin/state", headers=ADMIN)).body)
+    assert {model["name"]: model["moved"] for model in state["models"]}["quality"] == {"json": "checked tonight"}
+
+
+async def test_a_finding_is_told_in_panel_and_verdict(tab: Tab) -> None:
+    """A snapshot as a gateway sends it, with a finding put in."""
+    page = await tab.enter()
+    await page.locator("#models tbody tr").first.wait_for()
+    finding = {"what": "stalls", "text": "tool answers: 24.0% of the calls stall", "at": 1.0}
+    kind = {
+        "kind": "tool",
+        "calls": 900,
+        "recent": 0.3,
+        "evidence": {"stalls": 1.0},
+        "findings": [finding],
+        "baseline": {"calls": 200, "final": True, "rate": 0.7, "acceptance_length": 2.4, "per_position": [0.8, 0.6]},
+    }
+    said = await page.evaluate(
+        """async (kind) => {
+            const [{ showSpeculation }, { problems }] = await Promise.all(
+                ["speculation", "verdict"].map((name) => import(new URL(`ops/assets/${name}.js`, document.baseURI))));
+            const model = { name: "quality", moved: { tool: "it stalls" } };
+            const state = { speculation: [{ model: "quality", kinds: [kind] }], models: [model], acceptance: [] };
+            showSpeculation(state);
+            const row = document.querySelector("#speculation tbody tr").textContent;
+            const rest = { health: { unusable: {}, ledger: {} }, config: { notices: [] }, upstreams: [], limits: [] };
+            return [row, problems({ ...state, ...rest }, {}).map((one) => one.text)];
+        }""",
+        kind,
+    )
+    row, found = said
+    assert "stalls: tool answers: 24.0% of the calls stall" in row
+    assert "calls go to the next model: it stalls" in row
+    assert "learning" not in row
+    assert found == ["Speculation of quality: stalls, tool answers: 24.0% of the calls stall."]
+
+
 async def test_a_rolling_restart_is_asked_for(here: World, tab: Tab) -> None:
     page = await tab.enter()
     engine = page.locator("#upstreams section", has_text="our engine")

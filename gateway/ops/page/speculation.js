@@ -21,7 +21,7 @@ function acceptance({ recent, baseline }) {
 /** The share of each draft position, as small columns. @param {any} kind */
 function began({ baseline }) {
     if (!baseline.calls) return "–";
-    const learning = baseline.final ? null : h("div", { class: "quiet" }, `learning, ${baseline.calls} of 200 calls`);
+    const learning = baseline.final ? null : h("div", { class: "quiet" }, `learning, ${f.count(baseline.calls)} calls so far`);
     const words = baseline.per_position.map(f.percent).join(", ");
     const columns = h("span", { class: "steps", role: "img", "aria-label": `By position: ${words}`, title: `By position: ${words}` },
         baseline.per_position.map((/** @type {number} */ share) => h("i", { style: { height: `${Math.max(1, Math.round(share * 16))}px` } })));
@@ -31,10 +31,11 @@ function began({ baseline }) {
 /** @param {any} kind @param {string | undefined} moved */
 function alarm({ findings, evidence }, moved) {
     const most = Math.max(0, ...Object.values(evidence).map(Number));
-    const said = findings.map((/** @type {any} */ one) => h("div", {}, mark("bad", `${one.what}: ${one.text}`), h("span", { class: "quiet" }, ` since ${f.time(one.at)}`)));
+    const said = findings.map((/** @type {any} */ one) => h("div", {}, mark("warn", `${one.what}: ${one.text}`), h("span", { class: "quiet" }, ` since ${f.time(one.at)}`)));
+    const figures = Object.entries(evidence).map(([name, value]) => `${name} ${f.percent(Number(value))}`).join(", ");
     const quiet = most >= UNSURE ? mark("warn", "evidence grows") : mark("good", "quiet");
     return [
-        said.length ? said : h("span", { class: "bar" }, quiet, meter(most, "Evidence of the alarm", most >= UNSURE ? "warn" : "good")),
+        said.length ? said : h("span", { class: "bar", title: `Evidence: ${figures || "none"}` }, quiet, meter(most, "Evidence of the alarm", most >= UNSURE ? "warn" : "good")),
         moved ? h("div", {}, mark("warn", "calls go to the next model"), h("span", { class: "quiet" }, `: ${moved}`)) : null,
     ];
 }
@@ -50,7 +51,7 @@ function button(model, kind, moved) {
 function rows(one, state) {
     const moved = state.models.find((/** @type {any} */ model) => model.name === one.model)?.moved ?? {};
     const seen = new Map(one.kinds.map((/** @type {any} */ kind) => [kind.kind, kind]));
-    for (const kind of Object.keys(moved)) {
+    for (const kind of seen.size ? ["tool", "json"] : Object.keys(moved)) {
         if (!seen.has(kind)) seen.set(kind, { kind, calls: 0, recent: null, evidence: {}, findings: [], baseline: { calls: 0, per_position: [] } });
     }
     return [...seen.values()].map((kind) => ({

@@ -108,8 +108,7 @@ def test_calls_without_drafts_say_nothing_of_acceptance() -> None:
 
 @pytest.mark.seconds
 def test_twenty_healthy_runs_raise_none() -> None:
-    """A mix of tasks with different acceptance, calls of different length, 1 tool call in 1,000 with a flaw: 5,000 calls
-    each."""
+    """A mix of tasks with different acceptance, calls of different length, 1 tool call in 1,000 with a flaw."""
     for seed in range(20):
         chance, alarm = random.Random(seed), Alarm(Settings())
         depth = chance.randint(1, 4)
