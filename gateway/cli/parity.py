@@ -21,6 +21,7 @@ from serving.engine import EngineFailed
 from serving.parity import PromptsWrong, Report, bodies, interval, run
 from serving.parity.prompts import SEED
 
+RESULTS = ("same", "tie", "different", "failed")
 LONGEST = 60
 """Characters of a prompt that a table shows."""
 
@@ -44,7 +45,8 @@ def parity(config: Path, name: str, sample: int, prompts: Path | None, as_json: 
         return 1
     show = _print_json if as_json else _print
     show(report, asked, Console(highlight=False))
-    return 1 if report.count("different") else 0
+    compared = len(asked) - report.count("failed")
+    return 1 if report.count("different") or not compared else 0
 
 
 async def _run(runtime: Runtime, upstream: Upstream, asked: Sequence[dict[str, Any]]) -> Report:
@@ -71,23 +73,27 @@ def _print(report: Report, asked: Sequence[dict[str, Any]], console: Console) ->
             table.add_row(*map(escape, texts))
     if table.row_count:
         console.print(table)
-    low, high = interval(report.count("different"), len(asked))
-    counts = ", ".join(f"{report.count(result)} {result}" for result in ("same", "tie", "different"))
+    compared = len(asked) - report.count("failed")
+    low, high = interval(report.count("different"), compared)
+    counts = ", ".join(
+        f"{report.count(result)} {result}" for result in RESULTS if report.count(result) or result != "failed"
+    )
     length = report.speculated.acceptance_length
     console.print(f"{len(asked)} prompts (sample seed {SEED}): {counts}")
     console.print(
-        f"share that differs: {report.count('different') / len(asked):.1%}, 95 % interval {low:.1%} to {high:.1%}"
+        f"share that differs: {report.count('different') / max(1, compared):.1%}, 95 % interval {low:.1%} to {high:.1%}"
     )
     times = f"{report.speculated.seconds:.1f} s with speculation, {report.plain.seconds:.1f} s without"
     console.print(f"{times}; acceptance length {'none: nothing was drafted' if length is None else f'{length:.2f}'}")
 
 
 def _print_json(report: Report, asked: Sequence[dict[str, Any]], console: Console) -> None:
-    low, high = interval(report.count("different"), len(asked))
+    compared = len(asked) - report.count("failed")
+    low, high = interval(report.count("different"), compared)
     document = {
         "prompts": len(asked),
         "seed": SEED,
-        **{result: report.count(result) for result in ("same", "tie", "different")},
+        **{result: report.count(result) for result in RESULTS},
         "interval": [low, high],
         "acceptance_length": report.speculated.acceptance_length,
         "seconds": {"with": report.speculated.seconds, "without": report.plain.seconds},

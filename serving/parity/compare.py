@@ -19,8 +19,8 @@ class Answer:
     """What one engine said."""
 
     tokens: tuple[str, ...] = ()
-    gaps: tuple[float, ...] = ()
-    """By token: how much its log probability is above that of the second best one."""
+    seconds: tuple[tuple[str, float], ...] = ()
+    """By token: the second best one, and how much less its log probability is."""
     text: str = ""
     finish: str | None = None
     error: str | None = None
@@ -33,23 +33,30 @@ class Answer:
             message, steps = choice["message"], (choice.get("logprobs") or {}).get("content") or ()
             calls = [c["function"] for c in message.get("tool_calls") or ()]
             text = "".join([message.get("content") or "", *(f"{c['name']}({c['arguments']})" for c in calls)])
-            tokens, gaps = tuple(step["token"] for step in steps), tuple(map(_gap, steps))
-            return cls(tokens, gaps, text, choice.get("finish_reason"))
+            tokens, seconds = tuple(step["token"] for step in steps), tuple(map(_second, steps))
+            return cls(tokens, seconds, text, choice.get("finish_reason"))
         except (KeyError, IndexError, TypeError):
             said = document.get("error") if isinstance(document, Mapping) else None
             return cls(error=f"HTTP {status}: {said.get('message') if isinstance(said, Mapping) else said}"[:200])
 
 
-def _gap(step: Mapping[str, Any]) -> float:
-    best = sorted((float(top["logprob"]) for top in step.get("top_logprobs") or ()), reverse=True)[:2]
-    return best[0] - best[1] if len(best) == 2 else float("inf")
+def _second(step: Mapping[str, Any]) -> tuple[str, float]:
+    ranked = sorted(step.get("top_logprobs") or (), key=lambda top: -float(top["logprob"]))
+    if len(ranked) < 2:
+        return "", 1000.0
+    other = next(top for top in ranked if top["token"] != step["token"] or top is ranked[1])
+    return other["token"], float(ranked[0]["logprob"]) - float(ranked[1]["logprob"])
+
+
+Result = Literal["same", "tie", "different", "failed"]
+"""`failed`: neither side answered, so nothing was compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """How two answers compare."""
 
-    result: Literal["same", "tie", "different"]
+    result: Result
     position: int | None = None
     """The first token that differs, from 0."""
     gap: float | None = None
@@ -62,14 +69,14 @@ class Verdict:
 def compare(speculated: Answer, plain: Answer) -> Verdict:
     """The verdict on an answer with speculation beside the one without."""
     if speculated.error or plain.error:
-        same = bool(speculated.error) and bool(plain.error)
-        return Verdict("same" if same else "different", None, None, speculated.error or "ok", plain.error or "ok")
+        both = bool(speculated.error) and bool(plain.error)
+        return Verdict("failed" if both else "different", None, None, speculated.error or "ok", plain.error or "ok")
     pairs = zip(speculated.tokens, plain.tokens, strict=False)
     at = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
     if at is not None:
-        gap = plain.gaps[at]
-        result: Literal["tie", "different"] = "tie" if gap <= MARGIN else "different"
-        return Verdict(result, at, gap, _from(speculated.tokens, at), _from(plain.tokens, at))
+        second, gap = plain.seconds[at]
+        tie = gap <= MARGIN and speculated.tokens[at] == second
+        return Verdict("tie" if tie else "different", at, gap, _from(speculated.tokens, at), _from(plain.tokens, at))
     if (speculated.text, speculated.finish, len(speculated.tokens)) != (plain.text, plain.finish, len(plain.tokens)):
         at = min(len(speculated.tokens), len(plain.tokens))
         return Verdict("different", at, None, _ended(speculated, at), _ended(plain, at))

@@ -72,6 +72,8 @@ async def run(
         speculated = await _side(with_it, bodies, lambda count: asked("with speculation", count))
     else:
         speculated = await _started(runtime, with_it, bodies, lambda count: asked("with speculation", count), say)
+    if speculated.acceptance_length is None and any(answer.error is None for answer in speculated.answers):
+        raise EngineFailed(upstream.name, "the side with speculation drafted nothing: there is nothing to compare")
     plain = await _started(runtime, without, bodies, lambda count: asked("without", count), say)
     pairs = zip(speculated.answers, plain.answers, strict=True)
     return Report(speculated, plain, tuple(compare(one, other) for one, other in pairs))
@@ -123,7 +125,10 @@ async def _side(launch: Launch, bodies: Sequence[Body], asked: Callable[[int], N
 
 async def _counts(launch: Launch) -> tuple[float, float]:
     """Drafts and accepted tokens since the engine's start."""
-    body = (await ask(launch.port, "/metrics", api_key=launch.api_key)).body
+    try:
+        body = (await asyncio.wait_for(ask(launch.port, "/metrics", api_key=launch.api_key), ANSWER_SECONDS)).body
+    except TimeoutError:
+        body = b""
     found = {b"drafts": 0.0, b"accepted_tokens": 0.0}
     for name, value in _COUNTS.findall(body):
         found[name] += float(value)

@@ -63,6 +63,14 @@ def test_a_report(
         assert "acceptance length 1.80" in out
 
 
+def test_nothing_that_could_be_compared_is_no_success(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, Verdict("failed", None, None, "HTTP 400", "HTTP 400"))
+    assert parity(file, "local", 1, None, False) == 1
+    assert "1 failed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "prompts", "code", "why"),
     [

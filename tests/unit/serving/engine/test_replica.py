@@ -125,9 +125,7 @@ async def test_one_that_runs_and_counts_no_token_is_stuck(make: Make, log: Log, 
     assert (replica.state, said(log)) == ("ready", [])
     await until(lambda: bool(said(log)))
     metrics.write_text("vllm:num_requests_running 0\n")
-    assert said(log)[0].startswith(
-        "it runs 2 requests and has not counted a token for 1 s: stuck; it is started again"
-    )
+    assert said(log)[0].startswith("it runs 2 requests and has not counted a token for 1 s: stuck; it is started again")
     await until(lambda: len(pids(log)) == 2 and replica.state == "ready")
 
 

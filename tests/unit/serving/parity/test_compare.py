@@ -10,7 +10,7 @@ from serving.parity.compare import MARGIN, Answer, compare, interval
 
 
 def said(*tokens: str, gap: float = 1.0, finish: str = "stop", error: str | None = None) -> Answer:
-    return Answer(tokens, (gap,) * len(tokens), "".join(tokens), finish, error)
+    return Answer(tokens, (("x", gap),) * len(tokens), "".join(tokens), finish, error)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,8 @@ def said(*tokens: str, gap: float = 1.0, finish: str = "stop", error: str | None
         (said("a"), said("a", "b"), "different", 1),
         (said("a", finish="length"), said("a"), "different", 1),
         (said(error="HTTP 500"), said("a"), "different", None),
-        (said(error="HTTP 400: x"), said(error="HTTP 400: x"), "same", None),
+        (said(error="HTTP 400: x"), said(error="HTTP 400: x"), "failed", None),
+        (said("a", "zzz"), said("a", "b", gap=MARGIN), "different", 1),
         (Answer(text="x", finish="stop"), Answer(text="y", finish="stop"), "different", 0),
     ],
 )
@@ -48,7 +49,7 @@ def test_an_answer_of_vllm() -> None:
     choice = {"message": message, "finish_reason": "stop", "logprobs": {"content": content}}
     answer = Answer.of(200, {"choices": [choice]})
     assert (answer.tokens, answer.text, answer.finish) == (("a", "b"), "abf({})", "stop")
-    assert answer.gaps == (2.0, float("inf"))
+    assert answer.seconds == (("?", 2.0), ("", 1000.0))
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"choices": []}, {"error": {"message": "no"}}, {"error": 5}])
