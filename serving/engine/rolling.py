@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from serving.engine.command import Launch
+from serving.engine.errors import EngineFailed
 from serving.engine.liveness import until_idle
 from serving.engine.preflight import free_port, port_problem
 from serving.engine.replica import Replica
@@ -58,11 +60,14 @@ async def roll(
         replicas[place] = new
         new.supervise()
         old.drain()
-        await desk.tell(upstream, f"{which}: the old one ends its calls")
-        await asyncio.sleep(follow)
-        if not await until_idle(old.launch, drain):
-            say(f"turnout: engine {old.launch.name}: calls still run after {drain:g} s, it ends all the same")
-        await old.stop()
+        try:
+            with suppress(EngineFailed):  # it has moved, whoever can be told of it
+                await desk.tell(upstream, f"{which}: the old one ends its calls")
+            await asyncio.sleep(follow)
+            if not await until_idle(old.launch, drain):
+                say(f"turnout: engine {old.launch.name}: calls still run after {drain:g} s, it ends all the same")
+        finally:
+            await old.stop()
         say(f"turnout: engine {old.launch.name}: the old one on port {old.launch.port} has ended")
 
 

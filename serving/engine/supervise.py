@@ -57,6 +57,7 @@ class Engines:
         self._setting = Setting(environ, on_progress, say, start_timeout, grace, patience, pauses)
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
+        self._attending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -107,7 +108,7 @@ class Engines:
 
     def serve(self, desk: Desk, every: float = POLL_SECONDS, **seconds: float) -> None:
         """Restart engines one replica after the other when it is asked for at `desk`; `seconds` go to `roll`."""
-        self._tasks.spawn(self._attend(desk, every, seconds))
+        self._attending = self._tasks.spawn(self._attend(desk, every, seconds))
 
     async def _attend(self, desk: Desk, every: float, seconds: Mapping[str, float]) -> None:
         while True:
@@ -139,5 +140,8 @@ class Engines:
 
     async def stop(self) -> None:
         """End all of them; returns when the last process is gone, at the latest after the grace time."""
+        if self._attending is not None:  # a restart under way ends the one that is in no list
+            self._attending.cancel()
+            await asyncio.gather(self._attending, return_exceptions=True)
         await asyncio.gather(*(replica.stop() for replica in self._replicas))
         await self._tasks.close()

@@ -96,6 +96,18 @@ async def test_gateways_that_cannot_be_told_keep_the_old_one(make: Make, log: Lo
     assert ends(pids(log)[1])
 
 
+async def test_the_old_one_ends_though_nobody_can_be_told_any_more(make: Make, log: Log) -> None:
+    replicas, desk = await up(make, fake_launch("local")), Desk()
+
+    async def move(upstream: str, replica: int, port: int) -> None:
+        desk.fails = "tell"
+
+    desk.move = move  # type: ignore[method-assign]
+    await roll(replicas, "local", desk, make, log, follow=0)
+    assert ends(pids(log)[0])
+    assert replicas[0].state == "ready"
+
+
 async def test_calls_that_do_not_end_are_waited_for_in_vain(make: Make, log: Log) -> None:
     busy = fake_launch("local", metrics="vllm:num_requests_running 1\n")
     replicas = await up(make, busy)

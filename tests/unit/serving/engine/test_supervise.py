@@ -168,6 +168,19 @@ async def test_a_rolling_restart_that_is_asked_for() -> None:
     assert all(ends(pid, 0) for pid in pids(log))
 
 
+async def test_a_stop_in_the_middle_of_a_rolling_restart_leaves_nothing(tmp_path: Path) -> None:
+    log, desk = Log(), Desk("local")
+    busy = fake_launch("local", metrics="vllm:num_requests_running 1\n")
+    async with Engines([busy], {}, say=log) as engines:
+        await engines.ready()
+        engines.serve(desk, every=0.05, follow=0.0)
+        async with asyncio.timeout(30):
+            while len(desk.told) < 2:  # noqa: ASYNC110 - the old one waits for its calls
+                await asyncio.sleep(0.02)
+    assert len(pids(log)) == 2
+    assert all(ends(pid, 0) for pid in pids(log))
+
+
 PARENT = """
 import asyncio, sys
 from tests.unit.serving.engine.fakes import fake_launch
