@@ -20,6 +20,7 @@ from serving.engine import EngineFailed, model_ids, run_engines
 from serving.engine.build import MISSING, TESTED, detect, version
 from serving.engine.command import launches, shell
 from serving.engine.display import Display
+from serving.engine.examine import with_room
 from serving.manifests import kubernetes, ray
 
 GPUS_PER_NODE = 8
@@ -65,7 +66,7 @@ def _commands(runtime: Runtime, upstream: Upstream, _: int) -> str:
     build = detect()
     if build is None:
         print(f"turnout: {MISSING}; this is the command for a GPU", file=sys.stderr)
-    launched = launches(upstream, model_ids(runtime, upstream), build or "gpu")
+    launched = launches(with_room(upstream), model_ids(runtime, upstream), build or "gpu")
     shown = "\n\n".join(shell(launch.command) for launch in launched)
     return f"# vLLM {version() or TESTED}\n{shown}\n"
 

@@ -30,10 +30,8 @@ def examined(upstream: Upstream, variables: EngineVariables, say: Callable[[str]
 
     EngineFailed where the checkpoint will not serve, or where it cannot speculate as asked and must.
     """
+    upstream = with_room(upstream)
     engine = engine_of(upstream)
-    if engine.adapters:
-        engine = _ranked(upstream.name, engine)
-        upstream = replace(upstream, engine=engine)
     if not (engine.checkpoint / CONFIG).is_file():
         return upstream
     try:
@@ -48,13 +46,16 @@ def examined(upstream: Upstream, variables: EngineVariables, say: Callable[[str]
         raise EngineFailed(upstream.name, f"the checkpoint will not serve: {error}") from None
 
 
-def _ranked(name: str, engine: Engine) -> Engine:
-    """With room for the largest adapter. EngineFailed where one is none."""
+def with_room(upstream: Upstream) -> Upstream:
+    """The upstream with room for its largest adapter. EngineFailed where one is none."""
+    name, engine = upstream.name, engine_of(upstream)
+    if not engine.adapters:
+        return upstream
     largest = max(_rank(name, adapter, folder) for adapter, folder in engine.adapters.items())
     if largest > RANKS[-1]:
         raise EngineFailed(name, f"engine.adapters: rank {largest} is more than vLLM's largest, {RANKS[-1]}")
     rank = next(rank for rank in RANKS if rank >= largest)
-    return replace(engine, args={"max-lora-rank": rank, **engine.args})
+    return replace(upstream, engine=replace(engine, args={"max-lora-rank": rank, **engine.args}))
 
 
 def _rank(name: str, adapter: str, folder: Path) -> int:

@@ -163,6 +163,17 @@ def test_print_shows_the_command_of_each_replica(tmp_path: Path, capsys: pytest.
     assert "HF_HUB_OFFLINE=1 \\\n" in shown
 
 
+def test_print_makes_room_for_adapters_as_a_start_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = config(tmp_path)
+    file.write_text(file.read_text().replace("checkpoint: ft,", "checkpoint: ft, adapters: {sql: lora},"))
+    assert engine(file, "local", "exec") == 1
+    assert "engine.adapters.sql" in capsys.readouterr().err
+    (tmp_path / "lora").mkdir()
+    (tmp_path / "lora" / "adapter_config.json").write_text('{"r": 20}')
+    assert engine(file, "local", "exec") == 0
+    assert "--max-lora-rank 32" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "print_as", "reason"),
     [
