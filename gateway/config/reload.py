@@ -71,13 +71,15 @@ class Reloader:
                 loop.remove_signal_handler(signal.SIGHUP)
 
     async def _serve(self) -> None:
+        await asyncio.sleep(0)  # the watch begins; it does not see what changed since the file was read
+        await self._reload(same=lambda: None)
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             await self._settled()
             await self._reload()
 
-    async def _reload(self) -> None:
+    async def _reload(self, same: Callable[[], None] | None = None) -> None:
         try:
             runtime = await asyncio.to_thread(self._load, self._path, self._environ)
         except ConfigError as error:
@@ -86,11 +88,11 @@ class Reloader:
             problem = Problem(str(self._path), None, "", f"cannot be loaded: {type(error).__name__}")
             self._refuse(ConfigError([problem]))
         else:
-            self._take(runtime)
+            self._take(runtime, same or self._same)
 
-    def _take(self, runtime: Runtime) -> None:
+    def _take(self, runtime: Runtime, same: Callable[[], None]) -> None:
         if runtime.digest == self._digest:
-            self._same()
+            same()
         else:
             self._digest = runtime.digest
             self._apply(runtime)

@@ -79,6 +79,21 @@ class Watched:
                 self.said.put_nowait(await asyncio.wait_for(self.said.get(), 0.5))
 
 
+async def test_what_changed_before_it_began_to_watch_is_taken(tmp_path: Path) -> None:
+    """A gateway that starts has read the file, and hears of signals and changes a moment later only."""
+    watched = Watched(tmp_path / "routing.yaml")
+    watched.write("later")
+    async with running(watched):
+        assert await watched.applied() == "later"
+
+
+async def test_a_file_that_has_not_changed_meanwhile_is_no_reload(tmp_path: Path) -> None:
+    watched = Watched(tmp_path / "routing.yaml")
+    async with running(watched):
+        await asyncio.sleep(0.5)
+        assert watched.said.empty()
+
+
 @asynccontextmanager
 async def running(watched: Watched) -> AsyncIterator[Watched]:
     task = asyncio.get_running_loop().create_task(watched.reloader.run())
@@ -165,7 +180,7 @@ async def test_several_requests_at_once_are_one_reload(tmp_path):
 
     def slow(path: Path, environ: object = None) -> Runtime:
         loads.append(path)
-        if len(loads) == 2:
+        if len(loads) == 3:  # after the start's own, and the look whether the file has changed since
             entered.set()
             release.wait(30)
         return load(path, {"UP_KEY": "k"})
@@ -178,7 +193,7 @@ async def test_several_requests_at_once_are_one_reload(tmp_path):
         release.set()
         await watched.next()
         await watched.next()
-        assert len(loads) == 3
+        assert len(loads) == 4
 
 
 async def test_a_fault_in_loading_is_refused_and_tells_no_details(tmp_path):
