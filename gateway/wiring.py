@@ -248,11 +248,11 @@ class Gateway:
     def _finish(self, call: Call) -> None:
         now = clock.now()
         self.metrics.observe(call, now)
-        self._alarms.observe(call)
         self.ledger.write(call, now)
         if call.trace is not None:
             call.trace.end(call, now)
         call_line(self.log, call, self._proxies.client(call.peer, call.headers), now)
+        self._alarms.observe(call)
 
     def _report(self, call: Call, fault: BaseException) -> None:
         self.log.error("a fault of the gateway", id=call.id, exc_info=fault)

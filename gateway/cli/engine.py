@@ -30,12 +30,12 @@ NOBODY = "`turnout up` or `turnout engine NAME` must be running, on this databas
 
 def engine(config: Path, name: str, print_as: str | None = None, gpus_per_node: int = GPUS_PER_NODE) -> int:
     """Run the engine of upstream `name` until it is told to stop, or print what would. The exit code: 0, 1 or 2."""
-    found = _found(config, name)
+    found = upstream_of(config, name)
     if isinstance(found, str):
-        return _refused(found)
+        return refused(found)
     runtime, upstream = found
     if print_as is not None and print_as not in FORMS:
-        return _refused(f"--print takes {', '.join(FORMS)}")
+        return refused(f"--print takes {', '.join(FORMS)}")
     try:
         if print_as is None:
             return asyncio.run(_run(runtime, name))
@@ -46,7 +46,7 @@ def engine(config: Path, name: str, print_as: str | None = None, gpus_per_node: 
     return 0
 
 
-def _found(config: Path, name: str) -> tuple[Runtime, Upstream] | str:
+def upstream_of(config: Path, name: str) -> tuple[Runtime, Upstream] | str:
     """The configuration and its upstream of that name, whose engine Turnout runs; or why there is none."""
     try:
         runtime = load(config)
@@ -102,9 +102,9 @@ async def _run(runtime: Runtime, name: str) -> int:
 def restart(config: Path, name: str, patience: float = PATIENCE) -> int:
     """Ask whoever runs the engine of upstream `name` for a rolling restart, and follow it to its end. The exit code:
     0 done, 1 it failed or nobody runs the engine (`patience` seconds without a step), 2 wrong use."""
-    found = _found(config, name)
+    found = upstream_of(config, name)
     if isinstance(found, str):
-        return _refused(found)
+        return refused(found)
     try:
         return asyncio.run(_follow(found[0], name, patience))
     except (DatabaseDown, EngineFailed) as failure:
@@ -135,6 +135,7 @@ async def _follow(runtime: Runtime, name: str, patience: float) -> int:
     return 0
 
 
-def _refused(reason: str) -> int:
+def refused(reason: str) -> int:
+    """Say so; the exit code of wrong use."""
     print(f"turnout: {reason}", file=sys.stderr)
     return 2

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.config import ConfigError, load
-from gateway.config.problems import nearest
+from gateway.cli.engine import refused, upstream_of
 from gateway.config.runtime import Runtime, Upstream
 from serving.engine import EngineFailed
 from serving.parity import PromptsWrong, Report, bodies, interval, run
@@ -28,16 +27,14 @@ LONGEST = 60
 
 def parity(config: Path, name: str, sample: int, prompts: Path | None, as_json: bool) -> int:
     """Compare over at most `sample` prompts; the exit code: 0 no difference, 1 some or no engine, 2 wrong use."""
+    found = upstream_of(config, name)
+    if isinstance(found, str):
+        return refused(found)
+    runtime, upstream = found
     try:
-        runtime = load(config)
         asked = bodies(prompts, sample)
-    except (ConfigError, PromptsWrong) as error:
-        return _refused(str(error))
-    upstream = runtime.upstreams.get(name)
-    if upstream is None:
-        return _refused(", ".join(filter(None, [f'no upstream is called "{name}"', nearest(name, runtime.upstreams)])))
-    if upstream.engine is None or upstream.off is not None:
-        return _refused(f'upstream "{name}" {upstream.off or "has no `engine:`, Turnout does not run it"}')
+    except PromptsWrong as wrong:
+        return refused(str(wrong))
     try:
         report = asyncio.run(_run(runtime, upstream, asked))
     except EngineFailed as failure:
@@ -109,8 +106,3 @@ def _prompt(body: dict[str, Any]) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-
-
-def _refused(reason: str) -> int:
-    print(f"turnout: {reason}", file=sys.stderr)
-    return 2
