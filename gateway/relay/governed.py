@@ -103,8 +103,13 @@ def _of_message(message: Any) -> tuple[str, list[str]]:
     """Content, and the arguments of each tool call."""
     if not isinstance(message, dict):
         return "", []
-    content, calls = message.get("content"), message.get("tool_calls") or ()
-    return content if isinstance(content, str) else "", [_arguments(c) for c in calls if isinstance(c, dict)]
+    content = message.get("content")
+    return content if isinstance(content, str) else "", [_arguments(c) for c in _objects(message.get("tool_calls"))]
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; an upstream may send anything in its place."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _arguments(tool_call: dict[str, Any]) -> str:
@@ -121,10 +126,9 @@ def _joined(stream: bytes) -> list[_Part]:
             chunk = _decode(data_of(event) or b"null")
         except (msgspec.DecodeError, RecursionError):
             continue
-        choices = chunk.get("choices") if isinstance(chunk, dict) else None
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict):
-                _add(parts[choice.get("index") or 0], choice)
+        for choice in _objects(chunk.get("choices") if isinstance(chunk, dict) else None):
+            index = choice.get("index")
+            _add(parts[index if isinstance(index, int) else 0], choice)
     return list(parts.values())
 
 
@@ -133,8 +137,8 @@ def _add(part: _Part, choice: dict[str, Any]) -> None:
     delta = choice.get("delta")
     content, _ = _of_message(delta)
     part.content += content
-    for tool_call in (delta.get("tool_calls") or ()) if isinstance(delta, dict) else ():
-        index = tool_call.get("index", 0) if isinstance(tool_call, dict) else -1
+    for tool_call in _objects(delta.get("tool_calls") if isinstance(delta, dict) else None):
+        index = tool_call.get("index", 0)
         if isinstance(index, int) and 0 <= index <= len(part.arguments):
             if index == len(part.arguments):
                 part.arguments.append("")

@@ -106,6 +106,16 @@ def test_a_stream_is_judged_at_its_end(body: bytes, events: list[bytes], tool: b
     assert (together.tool, together.broken) == (tool, broken), "however it was cut into pieces"
 
 
+@pytest.mark.parametrize(
+    "odd", [5, "x", [5], {"a": 1}, [[]], None, [{"function": 5}], [{"function": {"arguments": 5}}]]
+)
+def test_what_no_upstream_should_send_is_nothing_in_particular(odd: Any) -> None:
+    event = to_json({"choices": [{"index": odd, "finish_reason": odd, "delta": {"content": odd, "tool_calls": odd}}]})
+    assert judged(TOOLS, b"data: %b\n\n" % event).broken is None
+    assert judged(JSON, b"data: %b\n\n" % to_json({"choices": odd})).broken is None
+    assert whole(TOOLS, text="x", tool_calls=odd, finish="stop").broken is None
+
+
 def test_a_long_stream_is_not_judged() -> None:
     assert judged(JSON, chunk("{" + "x" * CAP), chunk(finish="stop")).broken is None
 
