@@ -9,9 +9,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.fakes.freeze import freeze
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 """Where Debian keeps what is not on the PATH."""
@@ -60,8 +63,8 @@ class Postgres:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.thaw()
         if self._process is not None:
-            self.thaw()
             self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -88,25 +91,32 @@ class Postgres:
 
     def freeze(self) -> None:
         """Server and connections take bytes and answer nothing."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        freeze(self._process.pid)  # first: it would go on making children
+        self._tell_children(freeze)
 
     def thaw(self) -> None:
-        """Go on."""
-        self._signal(signal.SIGCONT)
+        """Go on; harmless where nothing is frozen."""
+        if self._process is not None:
+            self._tell_children(_thaw)
+            _thaw(self._process.pid)
 
     def new_database(self) -> str:
-        """The URL of a new, empty database."""
+        """The URL of a new, empty database; also after a test that failed and left the server frozen or dead."""
+        self.thaw()
+        if self._process is None:
+            self.start()
         self._databases += 1
         name = f"test_{self._databases}"
         self._sql("postgres", f"CREATE DATABASE {name}")
         return self.url_of(name)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _tell_children(self, tell: Callable[[int], None]) -> None:
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for pid in (self._process.pid, *map(int, children)):
-            with contextlib.suppress(ProcessLookupError):  # a connection that has just ended
-                os.kill(pid, number)
+        for pid in map(int, children):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # a connection that has just ended
+                tell(pid)
 
     def _sql(self, database: str, statement: str) -> None:
         where = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "turnout", "-d", database]
@@ -126,3 +136,7 @@ class Postgres:
 
     def _env(self) -> dict[str, str]:
         return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGPASSWORD": PASSWORD, "HOME": str(self._folder)}
+
+
+def _thaw(pid: int) -> None:
+    os.kill(pid, signal.SIGCONT)

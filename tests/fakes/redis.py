@@ -21,6 +21,8 @@ from typing import Any, Self
 
 import hiredis
 
+from tests.fakes.freeze import freeze
+
 _NOTHING = object()
 _HIGHEST = 55_535
 """A cluster's nodes talk to each other 10,000 ports higher."""
@@ -78,11 +80,13 @@ class RedisServer:
 
     def freeze(self) -> None:
         """From now on it accepts connections and never answers."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        freeze(self._process.pid)
 
     def thaw(self) -> None:
         """Go on where it was frozen."""
-        self._signal(signal.SIGCONT)
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def ask(self, *command: str | int | bytes, user: tuple[str, str] | None = None) -> Any:
         """Send one command and return its answer; an error of Redis is raised."""
@@ -108,10 +112,6 @@ class RedisServer:
     ) -> None:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
 
 
 def _free_port() -> int:

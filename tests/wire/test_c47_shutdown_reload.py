@@ -93,7 +93,9 @@ async def test_fifty_reloads_leave_nothing_behind(upstream: Upstream) -> None:
             gw.signal(signal.SIGHUP)
             await reloads(gw, done + 1)
         assert (await gw.chat()).status == 200
-        assert gw.descriptors() <= before + 1
+        async with asyncio.timeout(10):  # the file is read once more for the signal, and connections take time to end
+            while gw.descriptors() > before + 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 async def digest(gw: Gateway) -> str:
