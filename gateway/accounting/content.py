@@ -21,6 +21,8 @@ FIELD_BYTES = 1024 * 1024
 """A longer field is left out altogether: it is mostly pictures."""
 AT_ONCE = 16
 """Texts under way; further ones are left out, so that they can never pile up."""
+PORTION = 1000
+"""Old texts that are deleted at once: others who write to the database wait no longer than that takes."""
 _DAY_MS = 86_400_000
 
 
@@ -52,12 +54,15 @@ class Contents:
         return Content(row_id, at_ms, text) if text else None
 
     async def forget(self, database: Database) -> None:
-        """Delete what is older than its time. Raises DatabaseDown."""
+        """Delete what is older than its time, a portion per transaction. Raises DatabaseDown."""
         from sqlalchemy import text
 
-        limit = int(time.time() * 1000 - self._days * _DAY_MS)
-        async with database.write(60) as connection:
-            await connection.execute(text("DELETE FROM contents WHERE at_ms < :limit"), {"limit": limit})
+        old = "SELECT id FROM contents WHERE at_ms < :limit LIMIT :portion"
+        values = {"limit": int(time.time() * 1000 - self._days * _DAY_MS), "portion": PORTION}
+        deleted = PORTION
+        while deleted == PORTION:
+            async with database.write() as connection:
+                deleted = (await connection.execute(text(f"DELETE FROM contents WHERE id IN ({old})"), values)).rowcount
 
 
 def _text(field: bytes) -> str:

@@ -38,6 +38,8 @@ SHIP_SECONDS = 0.3
 ADOPT_SECONDS = 5.0
 """Between two looks for segments of dead processes."""
 SPEND_SECONDS = 30.0
+FORGET_SECONDS = 600.0
+"""Between two looks for texts that are older than they may be."""
 START_SECONDS = 5.0
 LONGEST_PAUSE = 8.0
 """Between two attempts while the database is down."""
@@ -75,7 +77,7 @@ class Ledger:
         """Dropped lines that are counted."""
         self._lost: tuple[str | None, int] = (None, 0)
         """The journal's trouble that the log knows of, and how many lines were dropped before it."""
-        self._adopt_at = self._forget_at = 0.0
+        self._adopt_at = 0.0
 
     def write(self, call: Call, now: float) -> None:
         """Keep the row of a call that has ended at `now`. Never waits for the database, never fails."""
@@ -123,6 +125,7 @@ class Ledger:
         self._count_dropped = dropped
         self._shipping = self._tasks.spawn(self._run())
         self._tasks.spawn(self._watch_spend())
+        self._tasks.spawn(self._watch_contents())
 
     async def looked(self) -> None:
         """Wait for the first look at what was spent, START_SECONDS at most: until then no budget seems used."""
@@ -158,7 +161,6 @@ class Ledger:
             await self.database.migrate()
             while self._journal.waiting:
                 await self._ship(self._journal.waiting[0])
-            await self._forget()
             self._tell_state(None)
         except DatabaseDown as down:
             self._tell_state(str(down))
@@ -191,11 +193,6 @@ class Ledger:
         self._journal.done(segment)
         await asyncio.to_thread(segment.remove)
 
-    async def _forget(self) -> None:
-        if time.monotonic() >= self._forget_at:
-            await self._contents.forget(self.database)
-            self._forget_at = time.monotonic() + 3600
-
     async def _watch_spend(self) -> None:
         while True:
             with suppress(DatabaseDown):  # which the shipment tells of
@@ -203,6 +200,14 @@ class Ledger:
                 await self.spend.refresh()
             self._looked.set()
             await asyncio.sleep(SPEND_SECONDS if self.spend.known else self._every)
+
+    async def _watch_contents(self) -> None:
+        await self._looked.wait()
+        while True:
+            with suppress(DatabaseDown):
+                await self.database.migrate()
+                await self._contents.forget(self.database)
+            await asyncio.sleep(FORGET_SECONDS)
 
     # -- what the operator is told: one line for each change
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from gateway.accounting import content
 from gateway.accounting.content import FIELD_BYTES, TEXT_BYTES, Contents
+from gateway.database import Database
+from tests.unit.accounting.rows import ids
 from tests.unit.building import a_call
 
 
@@ -71,3 +76,17 @@ async def test_texts_cannot_pile_up() -> None:
     for one in running:
         one.close()
     assert contents.wants(a_call())
+
+
+@pytest.mark.parametrize("old", [0, 3, 4, 7])
+async def test_old_texts_are_deleted_a_portion_at_a_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch, old: int
+) -> None:
+    monkeypatch.setattr(content, "PORTION", 3)
+    async with database.write() as connection:
+        for number in range(old):
+            await connection.execute(text(f"INSERT INTO contents (id, at_ms, prompt) VALUES ('old{number}', 1, 'x')"))
+        now = int(time.time() * 1000)
+        await connection.execute(text(f"INSERT INTO contents (id, at_ms, prompt) VALUES ('new', {now}, 'x')"))
+    await Contents(1.0, 30).forget(database)
+    assert await ids(database, "contents") == ["new"]

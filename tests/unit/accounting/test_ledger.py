@@ -238,6 +238,21 @@ async def test_a_database_that_is_frozen_at_the_stop(postgres: Postgres, tmp_pat
     await database.close()
 
 
+class NeverDone(Contents):
+    """Deletes old texts for ever, as in a database that is frozen just then."""
+
+    async def forget(self, database: Database) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_rows_do_not_wait_for_old_texts(database: Database, make: Make, tmp_path: Path) -> None:
+    ledger = make(again(database, tmp_path), NeverDone(1.0, 30))
+    for _ in range(2):
+        write(ledger, 10)
+        await until(lambda: ledger.depth() == 0)
+        await ledger.looked()
+
+
 async def test_no_ledger_keeps_nothing() -> None:
     ledger = NoLedger()
     ledger.start()
