@@ -271,6 +271,13 @@ class Gateway(Served):
         """Open file descriptors."""
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
+    async def descriptors_at_rest(self) -> int:
+        """Their number once it has stood still: connections that were closed by their other end end a little later."""
+        count = -1
+        while count != (count := self.descriptors()):  # noqa: ASYNC110 - /proc has no event to wait for
+            await asyncio.sleep(0.2)
+        return count
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

@@ -80,18 +80,12 @@ async def read_slowly(gw: Gateway, over: asyncio.Event) -> int:
     return calls
 
 
-async def at_rest(gw: Gateway) -> int:
-    """Descriptors, once their number stays as it is: connections that were closed a moment ago still count."""
-    count = 0
-    while count != (count := gw.descriptors()):  # noqa: ASYNC110 - /proc has no event to wait for
-        await asyncio.sleep(0.3)
-    return count
-
-
 async def settled(gw: Gateway, descriptors: int) -> Samples:
     """The metrics, as soon as nothing is under way and hardly more than the descriptors of the start are open."""
     async with asyncio.timeout(LIMIT):
-        while (metrics := await gw.metrics()).total("turnout_in_flight") or await at_rest(gw) > descriptors + BOOKS:
+        while (metrics := await gw.metrics()).total(
+            "turnout_in_flight"
+        ) or await gw.descriptors_at_rest() > descriptors + BOOKS:
             pass  # idle connections to the upstream are closed by age
     return metrics
 
@@ -100,7 +94,7 @@ async def test_512_streams_for_a_minute(mock: Callable[[], str]) -> None:
     over = asyncio.Event()
     async with Upstream() as fake, Gateway(config(mock(), fake)) as gw, AsyncExitStack() as deaf:
         fake.script(Sse([chunk("x" * 100_000)] * 2000, separate=False), times=None)
-        descriptors, cold = await at_rest(gw), gw.rss()
+        descriptors, cold = await gw.descriptors_at_rest(), gw.rss()
         first = await load(gw, wish("steady", 10, 50), 1, *STREAMS)
         await settled(gw, descriptors)
         warm = gw.rss()

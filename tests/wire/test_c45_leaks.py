@@ -174,11 +174,11 @@ async def test_c45_descriptors_return_to_their_start(upstream: Upstream) -> None
         async with asyncio.timeout(4 * LIMIT):
             await read_it(gw)
             await settled(gw)
-            before = gw.descriptors()
+            before = await gw.descriptors_at_rest()
             for step, call in KINDS.values():
                 upstream.script(step, times=None)
                 await asyncio.gather(*(call(gw) for _ in range(CALLS)))
                 upstream.scripts.clear()
             await settled(gw)
-            while gw.descriptors() > before:
-                await gw.metrics()
+            while await gw.descriptors_at_rest() > before:
+                pass
