@@ -173,6 +173,7 @@ async def test_a_stream_that_falls_silent(upstream: Upstream, gateway: StartGate
     assert broke.value.code == "upstream_timeout"
 
 
+@pytest.mark.seconds
 @both_kinds
 async def test_a_client_that_loses_patience(
     upstream: Upstream, gateway: StartGateway, sdk: Connect, kind: dict[str, Any]
@@ -180,7 +181,7 @@ async def test_a_client_that_loses_patience(
     """Its own timeout ends the call upstream as well; a retry is a new call."""
     upstream.script(Hang())
     gw = await gateway(upstream)
-    client = sdk(gw, timeout=0.2)
+    client = sdk(gw, timeout=1.0)
     with pytest.raises(openai.APITimeoutError):
         await client.chat.completions.create(model="auto", messages=says(), **kind)
     await until_left(upstream)
@@ -190,9 +191,10 @@ async def test_a_client_that_loses_patience(
     assert upstream.count() == 3
 
 
+@pytest.mark.seconds
 async def test_a_timeout_between_events(upstream: Upstream, gateway: StartGateway, sdk: Connect) -> None:
     upstream.script(Sse([chunk("Hel"), Hang()]))
-    client = sdk(await gateway(upstream), timeout=0.2)
+    client = sdk(await gateway(upstream), timeout=1.0)
     stream = await client.chat.completions.create(model="auto", messages=says(), stream=True)
     with pytest.raises(openai.APITimeoutError):
         await chunks_of(stream)

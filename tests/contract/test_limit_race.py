@@ -30,6 +30,7 @@ def server(shared: RedisServer) -> RedisServer:
     return shared
 
 
+@pytest.mark.seconds
 def test_c32_a_burst_over_two_processes(server: RedisServer) -> None:
     seen = race(Race(server.url, capacity=10, period=60.0, clients=100, seconds=0.0), processes=2)
     took = max(s.last_answered for s in seen) - min(s.first_sent for s in seen)

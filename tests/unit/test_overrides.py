@@ -20,6 +20,8 @@ from gateway.telemetry.logs import logger
 from tests.fakes.postgres import Postgres
 from tests.unit.building import a_model, a_runtime, an_upstream
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 TARGETS = tuple(resolve(f"http://127.0.0.1:{port}/v1") for port in (9, 10))
 LOCAL = an_upstream("local", targets=TARGETS)
 FAST, QUALITY = a_model("fast"), a_model("quality", LOCAL)

@@ -69,6 +69,7 @@ async def test_c16_a_caller_that_never_reads_is_dropped(kind: str, gateway: Star
         assert (await gw.metrics()).total("turnout_in_flight") == 0
 
 
+@pytest.mark.seconds
 async def test_c16_a_caller_that_reads_late_gets_everything(gateway: StartGateway) -> None:
     """The upstream waits meanwhile; nothing is lost, doubled or out of order."""
     events = [chunk(f"{n} " + "x" * 100_000) for n in range(400)]

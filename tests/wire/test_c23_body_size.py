@@ -79,6 +79,7 @@ async def test_a_caller_that_sends_everything_first_gets_its_answer(upstream: Up
     assert answer.header("connection") == "close"
 
 
+@pytest.mark.seconds
 async def test_zero_is_no_limit(upstream: Upstream, gateway: StartGateway) -> None:
     gw = await gateway(config_for(upstream, gateway={"max_body_mb": 0}))
     body = image(40 * MIB)
@@ -86,6 +87,7 @@ async def test_zero_is_no_limit(upstream: Upstream, gateway: StartGateway) -> No
     assert (await upstream.call()).body == body
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "identity, gzip", "x-unknown"])
 async def test_a_compressed_body_is_not_inflated(upstream: Upstream, gateway: StartGateway, coding: str) -> None:
     gw = await gateway(config_for(upstream, **SMALL))

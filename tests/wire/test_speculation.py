@@ -93,6 +93,7 @@ async def test_a_tool_call_and_a_json_answer_are_told_apart(
         assert samples.total("turnout_spec_decode_drafts_total", kind=kind) == 5
 
 
+@pytest.mark.seconds
 async def test_the_ledger_has_them(upstream: Upstream) -> None:
     async with Gateway(config_for(upstream)) as gw:
         upstream.script(Sse(STREAM))

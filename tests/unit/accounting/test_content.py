@@ -15,6 +15,8 @@ from gateway.database import Database
 from tests.unit.accounting.rows import ids
 from tests.unit.building import a_call
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 
 async def kept(body: dict[str, Any], endpoint: str = "chat") -> str | None:
     call = a_call(json.dumps(body).encode(), endpoint=endpoint)

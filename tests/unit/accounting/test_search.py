@@ -12,6 +12,8 @@ from gateway.accounting.search import FAILED, MOST_OF_ONE_ID, calls_of, failures
 from gateway.database import Database, DatabaseDown
 from tests.unit.accounting.rows import MADE, a_line, fill
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 AT = 1_764_500_000_000
 
 

@@ -14,6 +14,8 @@ from gateway.alarm.observation import Observation
 from gateway.database import Database
 from gateway.telemetry.logs import Writer, logger
 
+pytestmark = pytest.mark.usefixtures("tables_here")
+
 
 class Lines:
     """Where the log goes."""

@@ -188,6 +188,7 @@ def change(folder: Path, name: str = "turnout.db") -> None:
     asyncio.run(made())
 
 
+@pytest.mark.seconds
 def test_changes_at_run_time_are_shown(checked: Checked, tmp_path: Path) -> None:
     assert "run time" not in checked(TEXT)[1]
     change(tmp_path)

@@ -77,6 +77,7 @@ def read_until_ready(process: subprocess.Popen[str]) -> list[str]:
     return lines
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_runs_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     with turnout_engine(tmp_path) as process:
@@ -87,6 +88,7 @@ def test_it_runs_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals
     assert ends(number_after("pid", lines))
 
 
+@pytest.mark.seconds
 def test_an_engine_that_does_not_come_up_is_exit_code_1_and_one_plain_line(tmp_path: Path) -> None:
     with turnout_engine(tmp_path, log=["OSError: [Errno 98] Address already in use"], exit=1) as process:
         assert process.stderr
@@ -97,6 +99,7 @@ def test_an_engine_that_does_not_come_up_is_exit_code_1_and_one_plain_line(tmp_p
     )
 
 
+@pytest.mark.seconds
 def test_an_engine_that_ends_later_is_exit_code_1_and_one_plain_line(tmp_path: Path) -> None:
     with turnout_engine(tmp_path) as process:
         lines = read_until_ready(process)
@@ -107,6 +110,7 @@ def test_an_engine_that_ends_later_is_exit_code_1_and_one_plain_line(tmp_path: P
     assert len([line for line in lines if line.startswith("turnout: engine local: it was killed (signal 9)")]) == 1
 
 
+@pytest.mark.seconds
 def test_an_engine_that_ends_later_is_started_again(tmp_path: Path) -> None:
     with turnout_engine(tmp_path, restarts=1) as process:
         lines = read_until_ready(process)
@@ -119,6 +123,7 @@ def test_an_engine_that_ends_later_is_started_again(tmp_path: Path) -> None:
     assert len([line for line in lines if "it is started again in 1 s (restart 1 of 1 in 10 min)" in line]) == 1
 
 
+@pytest.mark.seconds
 def test_a_rolling_restart_from_another_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with turnout_engine(tmp_path) as process:
         lines = read_until_ready(process)

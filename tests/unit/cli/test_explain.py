@@ -155,6 +155,7 @@ def test_a_refusal_says_why(config: Path) -> None:
     assert json.loads(run(config, prompt="hi", model="nope", as_json=True)[1])["error"]["status"] == 404
 
 
+@pytest.mark.seconds
 def test_changes_at_run_time_count(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def closed() -> None:
         database = Database("sqlite:///turnout.db", config.parent)
