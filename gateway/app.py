@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
+from gateway import __version__
 from gateway.call import ENDPOINTS
 from gateway.config.runtime import Runtime
 from gateway.edge.asgi import AsgiExchange, Receive, Send
@@ -88,7 +89,9 @@ def create(
         if at_end is not None:
             at_end()
 
-    web = FastAPI(title="Turnout", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    web = FastAPI(
+        title="Turnout", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
+    )
     mount(web, gateway)
     admin = admin_router(gateway)
     if gateway.keys is not None:

@@ -6,6 +6,8 @@ attempts, relay what came back. Metrics, settlement and the log line read the fi
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -73,6 +75,10 @@ class _Format(Struct):
 
 
 _format = msgspec.json.Decoder(_Format).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_LIST_OF_PROMPTS = re.compile(rb'\[\s*["\[]')
+_MOST = 10**12
+"""Above all counts that a field can mean."""
 
 
 class Body(Struct, frozen=True):
@@ -90,6 +96,34 @@ class Body(Struct, frozen=True):
         """The JSON of one top-level field, or None."""
         span = self.spans.get(name)
         return self.raw[span[0] : span[1]] if span else None
+
+    def number(self, name: str) -> int | None:
+        """A number of at least zero, rounded up, also one as text or with a fraction, which some upstreams take. What
+        else the field holds is for the upstream to judge."""
+        raw = self.field(name)
+        if raw is None:
+            return None
+        try:
+            number = float(raw.strip(b'"'))
+        except ValueError:
+            return None
+        return math.ceil(min(number, _MOST)) if number >= 0 else None
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts a completion is asked for: a list of texts, or of token lists, has an answer for each."""
+        raw = self.field("prompt")
+        if raw is None or _LIST_OF_PROMPTS.match(raw) is None:
+            return 1
+        try:
+            return len(_list(raw))
+        except (msgspec.DecodeError, RecursionError):
+            return 1
+
+    @property
+    def choices(self) -> int:
+        """How many choices a whole answer has."""
+        return max(1, self.number("n") or 1) * self.prompts
 
     @property
     def offers_tools(self) -> bool:

@@ -218,6 +218,7 @@ class UpstreamFailure(Exception):
         status: int | None = None,
         retry_after: float | None = None,
         body: bytes | None = None,
+        param: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.cause = cause
@@ -230,15 +231,21 @@ class UpstreamFailure(Exception):
         """Seconds, if the upstream said."""
         self.body = body
         """The upstream's JSON error as it came, when it may be shown."""
+        self.param = param
+        """The parameter that the model's policy rejects: the same request will be refused again."""
 
     def as_error(self, where: str) -> GatewayError:
         """What the caller is told when nothing else can be tried. `where` names model and upstream."""
         cause = CAUSES[self.cause]
         own = not cause.shown or (self.status or 400) >= 500  # a 5xx is never the upstream's to the caller
-        return GatewayError(
+        error = GatewayError(
             cause.code,
             f"{where}: {self.detail}",
+            param=self.param,
             retry_after=self.retry_after,
             status=None if own else self.status,
             body=None if own else self.body,
         )
+        if self.param is not None:
+            error.should_retry = False
+        return error

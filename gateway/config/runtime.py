@@ -5,11 +5,26 @@ Built by `config.compile` at load and swapped as one reference at reload; a call
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+
+_KEY_LENGTH = 6
+"""A shorter key is a placeholder, such as `EMPTY`."""
+_PRIVATE = re.compile(
+    rb"(?<![\w.-])(?:"
+    rb"(?:10|127)(?:\.\d{1,3}){3}|192\.168(?:\.\d{1,3}){2}|172\.(?:1[6-9]|2\d|3[01])(?:\.\d{1,3}){2}"
+    rb"|\[(?:f[cd]|fe80|::1)[0-9a-f:]*\]"
+    rb"|(?:[\w-]{1,63}\.){1,8}(?:local|localdomain|internal|intranet|lan|svc|cluster)|localhost"
+    rb"|(?:(?<=://)|(?<=:\\/\\/))[\w-]{1,63}"
+    rb")(?![\w-]|\.\w)(?::\d{1,5})?",
+    re.IGNORECASE,
+)
+"""Hosts that only a private network knows: addresses of RFC 1918 and their like, names of no public domain."""
 
 Speaks = Literal["chat", "completions", "embeddings", "responses", "messages"]
 
@@ -88,9 +103,18 @@ class Upstream:
     """Why an `optional` upstream cannot be used, e.g. "TAOTOKEN_KEY is not set"."""
 
     def redacted(self, text: bytes) -> bytes:
-        """`text` without this upstream's key: debugging servers echo what they were sent. Placeholders are no keys."""
-        key = self.api_key or ""
-        return text.replace(key.encode(), b"[key]") if len(key) >= 12 else text
+        """`text` without this upstream's key (debugging servers echo what they were sent; placeholders are no keys) and
+        without hosts of a private network."""
+        if self.api_key is not None and len(self.api_key) >= _KEY_LENGTH:
+            text = _spellings(self.api_key).sub(b"[key]", text)
+        return _PRIVATE.sub(b"[host]", text)
+
+
+@lru_cache(maxsize=64)
+def _spellings(key: str) -> re.Pattern[bytes]:
+    """A key as it is, and as JSON may write it: with any character escaped."""
+    characters = [bytes([byte]) for byte in key.encode()]
+    return re.compile(b"".join(rb"(?:\\?%b|(?i:\\u00%02x))" % (re.escape(c), c[0]) for c in characters))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from gateway import clock
 from gateway.call import Call, Endpoint, Headers
 from gateway.clock import Tasks
 from gateway.edge.pulse import Patience, Pulse
-from gateway.edge.render import call_headers, error_body, error_event, error_headers, request_id
+from gateway.edge.render import call_headers, error_body, error_event, error_headers, refused_by, request_id
 from gateway.errors import GatewayError
 
 _JSON = re.compile(rb"\s*application/(?:[\w.+-]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
@@ -224,7 +224,7 @@ class Exchange(ABC):
 
     async def _refuse(self, call: Call, error: GatewayError) -> None:
         body = error_body(error)
-        headers = call_headers(call) + error_headers(error)
+        headers = call_headers(call) + refused_by(call) + error_headers(error)
         headers += ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
         whole = self._all_here()
         if not whole:

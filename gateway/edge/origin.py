@@ -24,6 +24,7 @@ EXPOSED = (
     "x-turnout-attempts",
     "x-turnout-changed",
     "x-turnout-config",
+    *(f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
 )
 """Answer headers that scripts on an allowed page may read."""
 

@@ -67,14 +67,24 @@ def call_headers(call: Call) -> Headers:
             headers.append((b"x-turnout-experiment", _text(plan.split.experiment)))
             headers.append((b"x-turnout-arm", _text(plan.split.arm)))
     if answered is not None:
-        headers.append((b"x-turnout-model", _text(answered.model.name)))
-        headers.append((b"x-turnout-upstream", _text(answered.model.upstream.name)))
+        headers += _by(answered.model.name, answered.model.upstream.name)
         if call.changed:
             headers.append((b"x-turnout-changed", _text(", ".join(call.changed))))
     if call.tried:
         headers.append((b"x-turnout-attempts", b"%d" % len(call.tried)))
     headers += call.limits
     return headers
+
+
+def refused_by(call: Call) -> Headers:
+    """Whose failure an error is: the model that was asked last."""
+    if not call.tried or call.answered is not None:
+        return []
+    return _by(call.tried[-1].model, call.tried[-1].upstream)
+
+
+def _by(model: str, upstream: str) -> Headers:
+    return [(b"x-turnout-model", _text(model)), (b"x-turnout-upstream", _text(upstream))]
 
 
 def _text(name: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
@@ -20,7 +19,6 @@ What = Literal["concurrency", "requests", "tokens", "budget"]
 
 DAY = 86_400
 _MOST = 10**9 * NANO
-_MOST_TOKENS = 10**12
 _KEEP: Mapping[str, int] = MappingProxyType({"day": 2 * DAY, "month": 40 * DAY, "total": 400 * DAY})
 """Seconds for which a store keeps a purse after its last use."""
 
@@ -88,27 +86,15 @@ def next_period(per: str, now: datetime) -> datetime | None:
 
 
 def most_completion(endpoint: Endpoint, body: Body, usual: int) -> int:
-    """Completion tokens that a call may use: n times what it allows itself; `usual` where it says nothing."""
+    """Completion tokens that a call may use: what it allows itself for each of its answers; `usual` where it says
+    nothing."""
     if endpoint.name == "embeddings":
         return 0
-    allowed = _whole(body, "max_completion_tokens")
+    allowed = body.number("max_completion_tokens")
     if allowed is None:
-        allowed = _whole(body, "max_tokens")
-    answers = max(1, _whole(body, "n") or 1, _whole(body, "best_of") or 1)
+        allowed = body.number("max_tokens")
+    answers = max(body.choices, (body.number("best_of") or 1) * body.prompts)
     return (usual if allowed is None else allowed) * answers
-
-
-def _whole(body: Body, name: str) -> int | None:
-    """A number of at least zero, rounded up, also one as text or with a fraction, which some upstreams take. What else
-    the field holds is for the upstream to judge."""
-    raw = body.field(name)
-    if raw is None:
-        return None
-    try:
-        number = float(raw.strip(b'"'))
-    except ValueError:
-        return None
-    return math.ceil(min(number, _MOST_TOKENS)) if number >= 0 else None
 
 
 class Sizes:

@@ -12,7 +12,7 @@ from gateway.call import Attempt, Call, Ended, Incoming
 from gateway.errors import GatewayError, UpstreamFailure
 from gateway.relay import document, events
 from gateway.relay.governed import late_watch, watch
-from gateway.relay.sse import EventTooLong, Framer, data_of
+from gateway.relay.sse import EventTooLong, Framer
 from gateway.speculation import Governed
 
 CAP = 16 * 1024 * 1024
@@ -107,6 +107,8 @@ class Whole(_Committed):
                 return
         body = b"".join(self._held)
         judged = document.judge(body, self._call.endpoint)
+        if judged.text:
+            body = self._attempt.model.upstream.redacted(body)
         if judged.usage is not None:
             self._call.usage = judged.usage
         else:
@@ -256,7 +258,7 @@ class Stream(_Committed):
     def _pass(self, event: bytes) -> bytes:
         seen = events.read(event)
         if seen.error is not None:
-            said = self._attempt.model.upstream.redacted(data_of(event) or b"")
+            said = self._attempt.model.upstream.redacted(seen.error)
             return self._break_off(UpstreamFailure("embedded", "an error in the stream", body=said))
         if seen.done:
             if not self._committed:
@@ -290,7 +292,7 @@ class Stream(_Committed):
     def _end(self, failure: UpstreamFailure) -> bytes:
         """Nothing more will come, and there was no `[DONE]`: the answer is whole if all its choices have finished."""
         rest = self._framer.rest()
-        complete = len(self._finished) >= _choices(self._call)
+        complete = len(self._finished) >= self._call.body.choices
         if rest and events.read(rest + b"\n\n").done:
             rest = b""
         if rest or not complete:
@@ -309,9 +311,3 @@ class Stream(_Committed):
             raise failure
         self._broke(failure)
         return b""
-
-
-def _choices(call: Call) -> int:
-    """How many choices have to finish."""
-    n = call.body.field("n") or b"1"
-    return int(n) if n.isdigit() and len(n) < 10 else 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.call import Endpoint, Usage
 from gateway.errors import UpstreamFailure
+from gateway.relay import events
 from gateway.relay.events import drafted_of, usage_of
+from gateway.relay.sse import Framer
 from gateway.speculation import Drafted
 
 
@@ -28,17 +31,22 @@ class Judged(NamedTuple):
     usage: Usage | None = None
     drafted: Drafted | None = None
     choices: msgspec.Raw = msgspec.Raw()
+    text: bool = False
+    """It is no JSON."""
 
 
 _document = msgspec.json.Decoder(_Document).decode
+_TRUNCATED = "Input data was truncated"
+"""How msgspec tells of a document that is right as far as it goes."""
 _NOTHING = (b"", b"null", b"[]")
+_NO_ERROR = (*_NOTHING, b'""', b"{}", b"false", b"0")
 
 
 def judge(body: bytes, endpoint: Endpoint) -> Judged:
-    """What a whole 200 answer reports. What is not strict JSON passes unjudged.
+    """What a whole 200 answer reports. What is no JSON passes unjudged.
 
-    Raises UpstreamFailure: nothing in it, a page instead of an answer, or `error` in the body (cause `embedded`, to be
-    classified by its own text).
+    Raises UpstreamFailure: nothing in it, a page instead of an answer, one that ends in its middle, or `error` in it
+    (cause `embedded`, to be classified by its own text).
     """
     start = body.lstrip()[:1]
     if not start or start == b"<":
@@ -49,29 +57,56 @@ def judge(body: bytes, endpoint: Endpoint) -> Judged:
         drafted = drafted_of(msgspec.json.decode(document.metrics)) if document.metrics else None
     except msgspec.ValidationError:
         raise UpstreamFailure("bad_response", "JSON, but no object") from None
-    except (msgspec.DecodeError, RecursionError):
-        return Judged()
-    if bytes(document.error) not in _NOTHING:
+    except msgspec.DecodeError as error:
+        return _judged_loosely(body, endpoint, truncated=str(error) == _TRUNCATED)
+    except RecursionError:
+        return Judged(text=True)
+    if bytes(document.error) not in _NO_ERROR:
         raise UpstreamFailure("embedded", "an error inside a 200 answer", body=bytes(document.error))
     if bytes(getattr(document, endpoint.answer_field)) in _NOTHING:
         raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
     return Judged(usage, drafted, document.choices)
 
 
+def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
+    """A 200 answer that is not strict JSON: nearly JSON, events that nobody asked for, or text."""
+    if body.lstrip().startswith((b"data:", b"event:", b":")):
+        found = [events.read(event) for event in Framer(len(body) + 2).feed(body + b"\n\n")]
+        for seen in found:
+            if seen.error is not None:
+                raise UpstreamFailure("embedded", "an error inside a 200 answer", body=seen.error)
+        return Judged(next((seen.usage for seen in reversed(found) if seen.usage is not None), None), text=True)
+    try:
+        document = events.lenient(body)
+    except (ValueError, RecursionError):
+        if truncated:
+            raise UpstreamFailure("cut", "the answer ends in its middle") from None
+        return Judged(text=True)
+    if not isinstance(document, dict):
+        raise UpstreamFailure("bad_response", "JSON, but no object")
+    if document.get("error"):
+        raise UpstreamFailure("embedded", "an error inside a 200 answer", body=json.dumps(document["error"]).encode())
+    if not document.get(endpoint.answer_field):
+        raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
+    return Judged(usage_of(document.get("usage")))
+
+
 def roughly(body: bytes) -> int:
     """Completion tokens of a whole answer that reports none: a quarter of its text's bytes, at least one; 0 where there
-    is no text, as in embeddings."""
+    is no text, as in embeddings. All bytes are text where it is no JSON."""
     try:
-        choices = msgspec.json.decode(_document(body).choices, type=list[dict[str, Any]])
-    except (msgspec.DecodeError, RecursionError):
+        choices = msgspec.convert(events.lenient(body).get("choices"), list[dict[str, Any]])
+    except (msgspec.ValidationError, AttributeError):
         return 0
+    except (ValueError, RecursionError):
+        return -(-len(body) // 4)
     return -(-sum(_size(choice.get("message")) + _size(choice.get("text")) for choice in choices) // 4)
 
 
 def _size(value: Any) -> int:
     """Bytes of all texts in it but the role."""
     if isinstance(value, str):
-        return len(value.encode())
+        return len(value.encode(errors="surrogatepass"))
     if isinstance(value, dict):
         return sum(_size(item) for name, item in value.items() if name != "role")
     return sum(map(_size, value)) if isinstance(value, list) else 0
@@ -83,18 +118,19 @@ def as_events(body: bytes, usage_wanted: bool) -> bytes:
     Raises UpstreamFailure when the document is no completion.
     """
     try:
-        whole = msgspec.json.decode(body)
+        whole = events.lenient(body)
         usage = whole.pop("usage", None)
         choices = msgspec.convert(whole["choices"], list[dict[str, Any]])
         whole["choices"] = [_as_chunk(choice) for choice in choices]
-    except (msgspec.MsgspecError, RecursionError, AttributeError, KeyError, TypeError):
+    except (msgspec.MsgspecError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         raise UpstreamFailure("bad_response", "neither a stream nor a whole completion") from None
     if whole.get("object") == "chat.completion":
         whole["object"] = "chat.completion.chunk"
-    events = [whole]
+    chunks = [whole]
     if usage_wanted and usage is not None:
-        events.append({**whole, "choices": [], "usage": usage})
-    return b"".join(b"data: %b\n\n" % msgspec.json.encode(e) for e in events) + b"data: [DONE]\n\n"
+        chunks.append({**whole, "choices": [], "usage": usage})
+    written = (json.dumps(chunk, separators=(",", ":")).encode() for chunk in chunks)
+    return b"".join(b"data: %b\n\n" % chunk for chunk in written) + b"data: [DONE]\n\n"
 
 
 def _as_chunk(choice: dict[str, Any]) -> dict[str, Any]:

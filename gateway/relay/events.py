@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from gateway.call import Usage
 from gateway.relay.sse import data_of
 from gateway.speculation import Drafted
 
+_NAMED_ERROR = re.compile(rb"(?<![^\r\n])event: ?error[\r\n]")
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 
 CALLED = ("tool_calls", "function_call")
@@ -32,6 +34,8 @@ def plain(data: bytes) -> int:
         return 0
     if b"\r" in data or b'"error"' in data or b'"usage"' in data or _FINISHED.search(data) is not None:
         return 0
+    if data.count(b'"choices"') < lines // 2:
+        return 0
     return lines // 2
 
 
@@ -47,8 +51,8 @@ class Seen:
     """Indexes of the choices that gave their finish_reason."""
     called: bool = False
     """A choice has ended with a tool call."""
-    error: Any = None
-    """A top-level `error`."""
+    error: bytes | None = None
+    """An error instead of more of the answer, as a JSON object with `error`."""
     usage: Usage | None = None
     drafted: Drafted | None = None
     """What the engine tells of its speculations; `METRICS` holds it."""
@@ -66,22 +70,46 @@ def read(event: bytes) -> Seen:
     if data.strip() == b"[DONE]":
         return Seen(done=True)
     try:
-        chunk = _decode(data)
-    except (msgspec.DecodeError, RecursionError):
+        chunk = lenient(data)
+    except (ValueError, RecursionError):
         return Seen()
     if not isinstance(chunk, dict):
         return Seen()
     choices = [c for c in chunk.get("choices") or () if isinstance(c, dict)] if _listed(chunk) else []
+    error = _error(chunk, choices, event)
     return Seen(
         token=any(_has_token(c) for c in choices),
         finished=tuple(_count(c, "index") for c in choices if c.get("finish_reason")),
         called=any(c.get("finish_reason") in CALLED for c in choices),
-        error=chunk.get("error"),
+        error=error,
         usage=usage_of(chunk.get("usage")),
         drafted=drafted_of(chunk.get(METRICS)),
-        bare=not choices and chunk.get("error") is None,
+        bare=not choices and error is None,
         fields=frozenset(chunk),
     )
+
+
+def _error(chunk: dict[str, Any], choices: list[dict[str, Any]], event: bytes) -> bytes | None:
+    """The error that an event is, as a JSON object with `error`: in any of the shapes that servers give it. An empty
+    one beside choices is none."""
+    if chunk.get("error"):
+        return data_of(event)
+    error = next((choice["error"] for choice in choices if choice.get("error")), None)
+    if error is None and "choices" not in chunk:
+        said = chunk.get("object") == "error" or "detail" in chunk or _NAMED_ERROR.search(event) is not None
+        error = chunk if said else None
+    return None if error is None else json.dumps({"error": error}).encode()
+
+
+def lenient(data: bytes) -> Any:
+    """JSON, also with a byte order mark or with the NaN and Infinity of Python's writers, which become None.
+
+    Raises ValueError, RecursionError.
+    """
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data.decode("utf-8-sig"), parse_constant=lambda name: None)
 
 
 def _listed(chunk: dict[str, Any]) -> bool:
@@ -134,8 +162,12 @@ _DATA_LINE = re.compile(rb"(?<![^\r\n])data(?:(: ?)[^\r\n]*)?(\r\n|\n|\r)")
 
 
 def cut(body: bytes, names: frozenset[str]) -> bytes:
-    """A JSON object without some of its fields; the values of the others keep their bytes."""
-    kept = {name: value for name, value in _fields(body).items() if name not in names}
+    """A JSON object without some of its fields; the values of the others keep their bytes, unless it is not strict."""
+    try:
+        kept = {name: value for name, value in _fields(body).items() if name not in names}
+    except msgspec.DecodeError:
+        loose = json.loads(body.decode("utf-8-sig"))
+        return json.dumps({name: value for name, value in loose.items() if name not in names}).encode()
     return b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
 
 

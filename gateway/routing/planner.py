@@ -78,9 +78,10 @@ class Compiled:
         self.sticky = route.sticky if self.rules else "none"  # without rules there is one choice only
         self._fallbacks = tuple(Attempt(models[name], "fallback") for name in dict.fromkeys(route.fallback))
 
-    def attempts(self, first: Attempt) -> tuple[Attempt, ...]:
-        """That attempt, then the route's fallbacks."""
-        return (first, *[other for other in self._fallbacks if other.model is not first.model])
+    def attempts(self, *first: Attempt) -> tuple[Attempt, ...]:
+        """Those attempts, then the route's fallbacks."""
+        models = {attempt.model.name for attempt in first}
+        return (*first, *[other for other in self._fallbacks if other.model.name not in models])
 
 
 class Planner:
@@ -150,7 +151,7 @@ class Planner:
         facts = self.facts(call)
         key = self._unit(facts, route.sticky) if route.sticky != "none" else None
         choice = self._choose(call, route, facts, key)
-        attempts = route.attempts(Attempt(self._models[choice.model], choice.reason))
+        attempts = route.attempts(*self._first(call, choice))
         first = choice.pin.task if choice.pin is not None else _known_task(facts)
         attempts, skipped = self._usable(facts, route.name, attempts)
         if key is not None and remember:
@@ -173,6 +174,15 @@ class Planner:
             return Choice(model, rule, reason, None, broken, held)
         reason = f"arm of experiment {split.experiment} (rule {rule})"
         return Choice(split.arm, rule, reason, split, broken, held, ruled=model)
+
+    def _first(self, call: Call, choice: Choice) -> list[Attempt]:
+        """The chosen model; where that is an arm that must not be asked, then the rule's own: an experiment fails no
+        call that would be answered without it."""
+        first = Attempt(self._models[choice.model], choice.reason)
+        why = choice.ruled and (_never(call, first.model) or self._senses.why_never(first.model))
+        if not why:
+            return [first]
+        return [first, Attempt(self._models[choice.ruled], f"rule {choice.rule}, since its arm cannot be asked")]
 
     def _outgrown(self, pin: Pin, route: Compiled, facts: Facts) -> str | None:
         """Why a pin no longer holds."""

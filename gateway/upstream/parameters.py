@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway.call import Body
 from gateway.config.schema import Policy
 from gateway.errors import UpstreamFailure
 
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 Changes = dict[str, bytes | None]
 """Parameter -> its new JSON; None: it goes."""
 
@@ -24,7 +26,8 @@ def changes(body: Body, policies: Mapping[str, Policy]) -> Changes:
     for name, policy in policies.items():
         given = body.field(name)
         if policy.action == "reject" and given is not None:
-            raise UpstreamFailure("bad_parameters", f"the parameter '{name}' is not accepted for this model")
+            text = f"the parameter '{name}' is not accepted for this model"
+            raise UpstreamFailure("bad_parameters", text, param=name)
         if policy.action == "drop" and given is not None:
             found[name] = None
         elif "set" in policy.model_fields_set:
@@ -41,14 +44,15 @@ def _replace(found: Changes, name: str, given: bytes | None, value: Any) -> None
 
 
 def _clamp(found: Changes, name: str, given: bytes, bounds: tuple[float, float]) -> None:
-    """Only numbers are clamped: whatever else stands there is the upstream's to judge."""
-    try:
-        number = msgspec.json.decode(given, type=int | float)
-    except msgspec.DecodeError:
+    """Only numbers are clamped: whatever else stands there is the upstream's to judge. A whole bound stays whole: where
+    an integer is wanted, many upstreams refuse `10.0`."""
+    if _NUMBER.fullmatch(given) is None:
         return
+    number = float(given)
     low, high = bounds
     if not low <= number <= high:
-        found[name] = msgspec.json.encode(low if number < low else high)
+        bound = low if number < low else high
+        found[name] = msgspec.json.encode(int(bound) if bound.is_integer() else bound)
 
 
 def rebuilt(body: Body, changed: Changes) -> bytes:

@@ -21,6 +21,8 @@ from gateway.upstream.retry import Failed, Retries
 _MAX_REFUSAL = 64 * 1024
 """Bytes of an error body that are read."""
 
+_REFUSAL_SECONDS = 2.0
+"""For which the rest of an error body is waited for."""
 BACK_SOON = 5.0
 """Seconds after which a caller may ask for an engine that is down again."""
 
@@ -150,7 +152,8 @@ def _late(call: Call) -> UpstreamFailure:
 
 
 async def _body(response: Incoming, deadline: float) -> bytes:
-    """An error's body; what cannot be read of it is left out."""
+    """An error's body; what cannot be read of it soon is left out: the status is known, and others may be asked."""
+    deadline = min(deadline, clock.now() + _REFUSAL_SECONDS)
     body = b""
     try:
         while len(body) < _MAX_REFUSAL and (data := await response.read(deadline)):

@@ -147,6 +147,19 @@ async def test_c07_text_completions_end_in_the_same_ways(upstream: Upstream, gat
     assert len(errors_of(answered.body)) == 1
 
 
+@pytest.mark.parametrize(("finished", "whole"), [((0, 1), True), ((0,), False)])
+async def test_c07_each_prompt_has_to_finish(
+    upstream: Upstream, gateway: StartGateway, finished: tuple[int, ...], whole: bool
+) -> None:
+    said = [{"choices": [{"index": n, "text": "Hi", "finish_reason": None}]} for n in (0, 1)]
+    said += [{"choices": [{"index": n, "text": "", "finish_reason": "stop"}]} for n in finished]
+    upstream.script(Sse([event(one) for one in said]))
+    gw = await gateway(upstream)
+    answered = await gw.fetch("/v1/completions", {"model": "m0", "prompt": ["x", "y"], **STREAM})
+    assert (payloads(answered.body)[-1] == "[DONE]") is whole
+    assert (errors_of(answered.body) == []) is whole
+
+
 async def test_c07_the_connection_serves_the_next_call(upstream: Upstream, gateway: StartGateway) -> None:
     """A stream read to its end costs no connection, whether or not anything follows `[DONE]`."""
     gw = await gateway(upstream)

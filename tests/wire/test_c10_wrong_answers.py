@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartGateway
-from tests.fakes import Reply, Sse, Upstream, answer, completion, error
+from tests.fakes import Hang, Reply, Sse, Upstream, answer, chunk, completion, error, event
 from tests.harness import config_for
 from tests.wire.calls import STREAM, payloads, text_of
 
@@ -30,6 +30,7 @@ REFUSALS: dict[str, tuple[Reply, int, str]] = {
     "200 without choices": (Reply(b'{"id":"x"}'), 502, "upstream_bad_response"),
     "200 with no choice": (Reply(b'{"choices":[]}'), 502, "upstream_bad_response"),
     "200 null": (Reply(b"null"), 502, "upstream_bad_response"),
+    "200 that ends in its middle": (Reply(completion("Hi")[:-9], framing="close"), 502, "upstream_bad_response"),
     "redirect": (Reply(b"", 307, {"location": "http://203.0.113.9/"}), 502, "upstream_bad_response"),
     "500": (error(500, "boom at 203.0.113.9"), 502, "upstream_unavailable"),
     "an event stream with status 500": (Sse(answer("Hi"), status=500), 502, "upstream_unavailable"),
@@ -137,3 +138,76 @@ async def test_c10_a_whole_completion_with_tools(upstream: Upstream, gateway: St
     one, _ = payloads((await gw.chat(**STREAM)).body)
     deltas = one["choices"][0]["delta"]["tool_calls"]
     assert [(d["index"], d["id"]) for d in deltas] == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize("fields", KINDS)
+async def test_c10_an_error_whose_body_does_not_end_costs_no_fallback(
+    upstream: Upstream, second: Upstream, gateway: StartGateway, fields: dict[str, Any]
+) -> None:
+    upstream.script(Reply([b"{", Hang()], 503, {"content-length": "100"}))
+    gw = await gateway(config_for(upstream, second, gateway={"timeouts": {"first_event": 60, "total": 60}}))
+    answered = await gw.chat(**fields)
+    assert (answered.status, answered.header("x-turnout-model")) == (200, "m1")
+    assert "loading or has no room" in gw.calls()[0]["failed"][0]
+
+
+async def test_c10_an_error_event_for_a_plain_call(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:
+    upstream.script(Sse([b'data: {"error":{"message":"boom","code":500}}\n\n']))
+    gw = await gateway(config_for(upstream, second))
+    answered = await gw.chat()
+    assert (answered.status, answered.header("x-turnout-model")) == (200, "m1")
+
+
+DIED: dict[str, bytes] = {
+    "named event": b'event: error\ndata: {"message":"engine died sk-upstream-00000","code":503}\n\n',
+    "object": b'data: {"object":"error","message":"engine died sk-upstream-00000","code":500}\n\n',
+    "detail": event({"detail": "engine died sk-upstream-00000"}),
+    "in the choice": event({"choices": [{"index": 0, "delta": {}, "finish_reason": "error", "error": {"code": 502}}]}),
+}
+
+
+@pytest.mark.parametrize("died", DIED.values(), ids=DIED)
+async def test_c10_an_error_of_any_shape_in_a_stream(
+    upstream: Upstream, second: Upstream, gateway: StartGateway, died: bytes
+) -> None:
+    """Before the commit the next model takes over; after it the caller gets one error event that SDKs raise."""
+    gw = await gateway(config_for(upstream, second, upstreams={"u0": {"api_key": "sk-upstream-00000"}}))
+    upstream.script(Sse([chunk("", "assistant"), died, b"data: [DONE]\n\n"]))
+    assert (await gw.chat(**STREAM)).header("x-turnout-model") == "m1"
+    upstream.script(Sse([chunk("Hel"), died, b"data: [DONE]\n\n"]))
+    answered = await gw.chat(**STREAM)
+    told = payloads(answered.body)[-1]
+    assert isinstance(told, dict)
+    assert told["error"]
+    assert b"sk-upstream" not in answered.body
+    assert gw.calls()[-1]["outcome"] == "upstream_bad_response"
+
+
+ODD: dict[str, bytes] = {
+    "NaN": b'data: {"choices":[{"index":0,"delta":{"content":"lo"},"logprob":NaN}]}\n\n',
+    "infinity": b'data: {"choices":[{"index":0,"delta":{"content":"lo"},"logprob":-Infinity}]}\n\n',
+    "half a character": rb'data: {"choices":[{"index":0,"delta":{"content":"\ud83e"}}]}' + b"\n\n",
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+async def test_what_is_nearly_json_is_an_answer(upstream: Upstream, gateway: StartGateway, odd: bytes) -> None:
+    """Python's servers write such logprobs, and a token may end in the middle of an emoji."""
+    gw = await gateway(upstream)
+    end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop","logprob":NaN}]}\n\n'
+    used = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
+    upstream.script(Sse([chunk("", "assistant"), odd, end, used]))
+    answered = await gw.chat(**STREAM)
+    assert answered.status == 200
+    assert odd in answered.body
+    assert answered.body.endswith(b"data: [DONE]\n\n")
+    call = gw.calls()[-1]
+    assert (call["outcome"], call["prompt"], call["completion"]) == ("ok", 3, 2)
+    whole = (
+        b'{"choices":[{"message":{"content":"%b"},"logprob":NaN}],"usage":{"prompt_tokens":3,"completion_tokens":2}}'
+    )
+    upstream.script(Reply(whole % rb"\ud83e"))
+    plain = await gw.chat()
+    assert plain.body == whole % rb"\ud83e"
+    call = gw.calls()[-1]
+    assert (call["outcome"], call["prompt"], call["completion"]) == ("ok", 3, 2)

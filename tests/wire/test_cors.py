@@ -33,7 +33,8 @@ async def test_a_listed_page_may_ask_and_read(allowed: LocalGateway) -> None:
     answer = await allowed.fetch("/v1/chat/completions", BODY, headers={"origin": PAGE})
     assert answer.status == 200
     assert answer.header("access-control-allow-origin") == PAGE
-    assert "x-turnout-model" in (answer.header("access-control-expose-headers") or "")
+    readable = (answer.header("access-control-expose-headers") or "").split(", ")
+    assert {"x-turnout-model", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-requests"} <= set(readable)
     listed = await allowed.fetch("/v1/models", headers={"origin": PAGE})
     assert listed.header("access-control-allow-origin") == PAGE
 

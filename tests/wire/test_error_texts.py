@@ -45,8 +45,10 @@ async def test_before_the_commit(
 ) -> None:
     upstream.script(step, times=None)
     gw = await gateway(config_for(upstream, gateway=SHORT))
-    told = openai_error(await gw.chat(**fields), status)
+    answer = await gw.chat(**fields)
+    told = openai_error(answer, status)
     assert told["message"] == WHERE + words
+    assert (answer.header("x-turnout-model"), answer.header("x-turnout-upstream")) == ("m0", "u0")
     (line,) = gw.calls()
     assert line["failed"] == [f"m0: {line['failed'][0].split(': ')[1]}: {words}"]
 

@@ -107,3 +107,5 @@ async def test_a_policys_changes_are_said(gateway: StartGateway, upstream: Upstr
     refusal = await gw.chat(top_k=5)
     assert (refusal.status, refusal.json()["error"]["code"]) == (400, "invalid_request")
     assert "'top_k'" in refusal.json()["error"]["message"]
+    assert refusal.json()["error"]["param"] == "top_k"
+    assert refusal.header("x-should-retry") == "false"

@@ -31,3 +31,34 @@ def test_secrets_are_left_out_of_the_text_of_an_upstream():
 def test_nothing_of_it_can_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Target("http", "h", 80, "/v1").port = 81  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("bad key sk-a/b+c-1", "bad key [key]"),
+        ("bad key sk-a\\/b+c-1", "bad key [key]"),
+        ("bad key sk\\u002da\\/b\\u002Bc-1", "bad key [key]"),
+        ("at http://10.1.2.3:9000/v1", "at http://[host]/v1"),
+        ("at http:\\/\\/vllm:8000\\/v1", "at http:\\/\\/[host]\\/v1"),
+        ("db.internal:5432, gpu-7.local. [fd00::1]:80 localhost", "[host], [host]. [host] [host]"),
+        (
+            "see https://docs.example.com/errors of version 10.1.2",
+            "see https://docs.example.com/errors of version 10.1.2",
+        ),
+        ("1.10.1.2.3 is no address, 8.8.8.8 a public one", "1.10.1.2.3 is no address, 8.8.8.8 a public one"),
+    ],
+)
+def test_keys_and_private_hosts_are_not_shown(said, shown):
+    assert Upstream("u", (), api_key="sk-a/b+c-1").redacted(said.encode()).decode() == shown
+
+
+def test_a_placeholder_is_no_key():
+    assert Upstream("u", (), api_key="EMPTY").redacted(b"EMPTY") == b"EMPTY"
+
+
+@pytest.mark.parametrize(
+    "said", [b"see https://docs.example.com/errors", b"1.10.1.2.3 or 10.1.2", b"8.8.8.8", b"mylan"]
+)
+def test_what_is_public_is_shown(said):
+    assert Upstream("u", ()).redacted(said) == said

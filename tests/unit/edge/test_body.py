@@ -182,3 +182,15 @@ def test_a_giant_key_costs_little_more_than_its_bytes(unit: bytes) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 12 * len(raw)
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"x\uD83D y", r"\ude00 x", r"\ud83d\u0041", r"\ud83d\n"])
+def test_half_a_character_is_named(half: str) -> None:
+    told = refusal(b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % half.encode()).message
+    assert "half of a character that was cut in two" in told
+    assert r"\u" in told
+
+
+def test_a_whole_character_in_two_halves_is_none() -> None:
+    assert parse(rb'{"model":"m","messages":["\ud83d\ude00"]}', CHAT).model == "m"
+    assert "cut in two" not in refusal(rb'{"model":"m","messages":["\ud83d\ude00",]}').message

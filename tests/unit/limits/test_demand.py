@@ -57,6 +57,11 @@ def test_periods(per: str, name: str, after: datetime | None) -> None:
         ({"max_tokens": 100, "n": 3}, 300),
         ({"n": 3}, 1536),
         ({"max_tokens": 10, "best_of": 5}, 50),
+        ({"max_tokens": 10, "prompt": ["a", "b", "c"]}, 30),
+        ({"max_tokens": 10, "prompt": [[1, 2], [3]], "n": 2}, 40),
+        ({"max_tokens": 10, "prompt": ["a", "b"], "best_of": 5}, 100),
+        ({"max_tokens": 10, "prompt": [1, 2, 3]}, 10),
+        ({"max_tokens": 10, "prompt": "abc"}, 10),
         ({"max_tokens": 0}, 0),
         # some upstreams take these
         ({"max_tokens": "100", "n": "2"}, 200),

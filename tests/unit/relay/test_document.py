@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.call import ENDPOINTS, Usage
@@ -26,6 +27,7 @@ def test_the_usage_of_a_good_answer() -> None:
     "body",
     [
         b'{"choices":[NaN]}',
+        b"data: {}\n\ndata: [DONE]",
         b'{"choices":[1],}',
         b"Hello",
         b'{"choices":[1]}\xff',
@@ -36,6 +38,55 @@ def test_the_usage_of_a_good_answer() -> None:
 )
 def test_what_is_not_strict_json_passes(body: bytes) -> None:
     assert judge(body, CHAT).usage is None
+
+
+USED = b'"usage":{"prompt_tokens":3,"completion_tokens":1}'
+NEARLY = b'{"choices":[{"logprobs":NaN,"message":{"content":"12345"}}],%b}' % USED
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        NEARLY,
+        b"\xef\xbb\xbf" + NEARLY,
+        NEARLY.replace(b"NaN", b"-Infinity"),
+        NEARLY.replace(b"NaN", b"null").replace(b"12345", rb"cut \ud83e"),
+        b': hi\n\ndata: {"choices":[{}],%b}\n\ndata: [DONE]' % USED,
+    ],
+)
+def test_the_usage_of_what_is_nearly_json(body: bytes) -> None:
+    assert judge(body, CHAT).usage == Usage(3, 1, reported=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'\xef\xbb\xbf{"error":{"message":"boom"}}',
+        b'{"error":{"message":"boom"},"x":NaN}',
+        b'data: {"error":{"message":"boom"}}\n\n',
+        b'event: error\r\ndata: {"error":{"message":"boom"}}',
+    ],
+)
+def test_an_error_in_what_is_nearly_json(body: bytes) -> None:
+    with pytest.raises(UpstreamFailure) as failure:
+        judge(body, CHAT)
+    assert failure.value.cause == "embedded"
+    assert failure.value.body is not None
+    told = msgspec.json.decode(failure.value.body)
+    assert told.get("error", told) == {"message": "boom"}
+
+
+@pytest.mark.parametrize("nothing", [b"null", b'""', b"{}", b"false", b"0", b"[]"])
+@pytest.mark.parametrize("body", [NEARLY, NEARLY.replace(b"NaN", b"null")])
+def test_an_empty_error_beside_an_answer_is_none(body: bytes, nothing: bytes) -> None:
+    assert judge(b'{"error":%b,%b' % (nothing, body[1:]), CHAT).usage == Usage(3, 1, reported=True)
+
+
+@pytest.mark.parametrize("end", [1, 10, 15, -1])
+def test_an_answer_that_ends_in_its_middle(end: int) -> None:
+    with pytest.raises(UpstreamFailure) as failure:
+        judge(completion("x", (3, 1))[:end], CHAT)
+    assert failure.value.cause == "cut"
 
 
 @pytest.mark.parametrize(
@@ -54,8 +105,9 @@ def test_an_answer_without_usage_has_tokens_by_its_text(answer: dict[str, Any], 
     assert roughly(to_json(answer)) == tokens
 
 
-def test_what_is_not_strict_json_has_no_tokens() -> None:
-    assert roughly(b'{"choices":[NaN]}') == 0
+def test_all_bytes_of_what_is_no_json_are_text() -> None:
+    assert roughly(b"Hello") == 2
+    assert roughly(NEARLY) == 2
 
 
 BAD = [

@@ -77,8 +77,47 @@ def test_the_end(raw: bytes) -> None:
 @pytest.mark.parametrize("error", [{"message": "x"}, "x", {"code": 500}])
 def test_an_error(error: Any) -> None:
     seen = read(event({"error": error}))
-    assert (seen.error, seen.bare) == (error, False)
-    assert read(event({"error": None, "choices": []})).error is None
+    assert seen.error is not None
+    assert (json.loads(seen.error)["error"], seen.bare) == (error, False)
+
+
+DIED = {"message": "engine died", "code": 500}
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        (event({"object": "error", **DIED}), {"object": "error", **DIED}),
+        (b"event: error\n" + event(DIED), DIED),
+        (b"event:error\r\n" + event(DIED), DIED),
+        (event({"detail": "engine died"}), {"detail": "engine died"}),
+        (event({"choices": [{"delta": {}, "finish_reason": "error", "error": DIED}]}), DIED),
+    ],
+)
+def test_an_error_of_another_shape(raw: bytes, error: Any) -> None:
+    seen = read(raw)
+    assert seen.error is not None
+    assert json.loads(seen.error) == {"error": error}
+
+
+@pytest.mark.parametrize("nothing", [None, "", {}, [], False, 0])
+def test_an_empty_error_is_none(nothing: Any) -> None:
+    seen = read(event({"error": nothing, "choices": [{"delta": {"content": "x"}}]}))
+    assert (seen.error, seen.token) == (None, True)
+    assert read(event({"error": nothing, "choices": []})).error is None
+
+
+ODD = [b'{"content":"a","logprob":NaN}', b'{"content":"a","logprob":-Infinity}', rb'{"content":"\ud83e"}']
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_event_that_is_nearly_json_is_read(odd: bytes) -> None:
+    start = b'data: {"choices":[{"index":1,"delta":%b,"finish_reason":"stop"}]' % odd
+    seen = read(start + b',"usage":{"prompt_tokens":3,"completion_tokens":1}}\n\n')
+    assert (seen.token, seen.finished, seen.usage) == (True, (1,), Usage(3, 1, reported=True))
+    left = without(start + b',"usage":5}\n\n', frozenset({"usage"}))
+    assert left.endswith(b"\n\n")
+    assert repr(json.loads(left[6:])) == repr(json.loads(start[6:] + b"}"))  # NaN is not equal to itself
 
 
 USAGES: list[tuple[Any, Usage | None]] = [

@@ -251,6 +251,19 @@ def test_a_split_overrules_the_rules_model_but_never_an_explicit_one() -> None:
     assert planner.plan(call("m1")).split is None
 
 
+def test_an_arm_that_must_not_be_asked_gives_way_to_the_rules_model() -> None:
+    closed = {"m0": "closed by its operator: tests"}
+    runtime = a_runtime(*MODELS, routes={"auto": Route("auto", "m1")})
+    senses: dict[str, Any] = {"assign": lambda route, rule, unit: Split("e", "m0", 0.5)}
+    planner = a_planner(runtime, why_never=lambda model: closed.get(model.name), **senses)
+    plan = planner.plan(said("good day"))
+    assert [a.model.name for a in plan.attempts] == ["m1"]
+    assert plan.attempts[0].reason == "rule default, since its arm cannot be asked"
+    assert (plan.skipped, plan.split) == ((("m0", closed["m0"]),), Split("e", "m0", 0.5))
+    closed.clear()
+    assert [a.model.name for a in planner.plan(said("good day")).attempts] == ["m0"]
+
+
 def test_the_task_is_told_where_a_rule_asked_for_it() -> None:
     rule = Rule.model_validate({"name": "t", "when": {"task": "refactor"}, "to": "m1"})
     runtime = a_runtime(*MODELS, routes={"auto": Route("auto", "m0", rules=(rule,))})

@@ -26,8 +26,9 @@ def sent(policies: dict[str, Any], body: bytes = BODY) -> tuple[bytes, tuple[str
     [
         ({}, (), BODY),
         ({"temperature": "pass", "logprobs": "pass"}, (), BODY),
-        ({"temperature": {"clamp": [0, 1]}}, ("temperature",), BODY.replace(b"1.70", b"1.0")),
-        ({"temperature": {"clamp": [2, 3]}}, ("temperature",), BODY.replace(b"1.70", b"2.0")),
+        ({"temperature": {"clamp": [0, 1]}}, ("temperature",), BODY.replace(b"1.70", b"1")),
+        ({"temperature": {"clamp": [2, 3]}}, ("temperature",), BODY.replace(b"1.70", b"2")),
+        ({"temperature": {"clamp": [0, 1.5]}}, ("temperature",), BODY.replace(b"1.70", b"1.5")),
         ({"temperature": {"clamp": [0, 2]}}, (), BODY),
         ({"logprobs": {"clamp": [0, 1]}}, (), BODY),
         ({"missing": {"clamp": [0, 1]}, "absent": "drop", "gone": "reject"}, (), BODY),
