@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Awaitable, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from gateway.call import Caller
 from gateway.config.runtime import Budget, Runtime
@@ -16,6 +19,8 @@ from gateway.edge.line import headers_of
 from gateway.errors import GatewayError
 
 SINCE = "30d"
+FORMATS = MappingProxyType({"json": "application/json", "csv": "text/csv"})
+_FORMS: Mapping[int | str, dict[str, Any]] = MappingProxyType({200: {"content": {"text/csv": {}}}})
 
 
 class Books(Protocol):
@@ -55,18 +60,45 @@ def mount(web: FastAPI, admin: APIRouter, gateway: Booked) -> None:
     for prefix in ("/v1", "/api/v1"):
         _own(web, gateway, prefix)
 
-    @admin.get("/usage", summary="The usage of all keys")
-    async def everybody(request: Request) -> JSONResponse:
-        return JSONResponse(await _asked(gateway, request, "key,model", request.query_params.get("key")))
+    @admin.get("/usage", summary="The usage of all keys", responses={**_FORMS})
+    async def everybody(request: Request) -> Response:
+        form = _format(request)
+        return _answer(form, await _asked(gateway, request, "key,model", request.query_params.get("key")))
 
 
 def _own(web: FastAPI, gateway: Booked, prefix: str) -> None:
-    @web.get(f"{prefix}/usage", summary="The caller's own usage, limits and budget")
-    async def own(request: Request) -> JSONResponse:
+    @web.get(f"{prefix}/usage", summary="The caller's own usage, limits and budget", responses={**_FORMS})
+    async def own(request: Request) -> Response:
         caller = gateway.identify(headers_of(request.scope["headers"]))
         request.state.told = {"key": caller.key}
+        form = _format(request)
         answer = await _asked(gateway, request, "model", caller.key)
-        return JSONResponse({"key": caller.key, "team": caller.team, **answer, **await _allowance(gateway, caller)})
+        whole = {"key": caller.key, "team": caller.team, **answer, **await _allowance(gateway, caller)}
+        return _answer(form, whole)
+
+
+def _format(request: Request) -> str:
+    """Of FORMATS: what `format` says, else which of them `Accept` names first. Raises GatewayError."""
+    given = request.query_params.get("format")
+    if given is None:
+        wanted = [kind.partition(";")[0].strip().lower() for kind in request.headers.get("accept", "").split(",")]
+        return next((form for kind in wanted for form, name in FORMATS.items() if kind == name), "json")
+    if given not in FORMATS:
+        text = f"format cannot be '{given[:40]}'; choose of {', '.join(FORMATS)}."
+        raise GatewayError("invalid_request", text, param="format")
+    return given
+
+
+def _answer(form: str, document: dict[str, Any]) -> Response:
+    """As CSV: the lines of the usage, and nothing else of the document; without a line it is empty."""
+    if form == "json":
+        return JSONResponse(document)
+    out, rows = io.StringIO(), document["usage"]
+    if rows:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return Response(out.getvalue(), media_type=FORMATS[form])
 
 
 async def _asked(gateway: Booked, request: Request, by: str, key: str | None) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,6 +101,49 @@ async def test_an_administrator_sees_all(gw: LocalGateway) -> None:
     assert {row["key"]: row["calls"] for row in rows} == {"ci": 2, "web": 1}
     one = await asked(gw, "/admin/usage?key=ci&by=team", ADMIN)
     assert [(row["team"], row["calls"]) for row in one["usage"]] == [("platform", 2)]
+
+
+def table(text: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text.decode())))
+
+
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("&format=csv", "*/*"),
+        ("&format=csv", "application/json"),
+        ("", "text/csv"),
+        ("", "Text/CSV; charset=utf-8, application/json;q=0.5"),
+    ],
+)
+async def test_csv_has_the_lines_of_the_json(gw: LocalGateway, query: str, accept: str) -> None:
+    for path, key in (("/v1/usage", CI), ("/admin/usage", ADMIN)):
+        rows = (await asked(gw, f"{path}?by=key,day", key))["usage"]
+        answer = await gw.fetch(f"{path}?by=key,day{query}", headers={**key, "accept": accept})
+        assert (answer.status, answer.header("content-type")) == (200, "text/csv; charset=utf-8")
+        assert table(answer.body) == [{name: str(value) for name, value in row.items()} for row in rows]
+        assert rows
+
+
+async def test_csv_of_nothing_is_empty(gw: LocalGateway) -> None:
+    answer = await gw.fetch("/v1/usage?until=2001-01-01&since=all&format=csv", headers=CI)
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/html, */*;q=0.8", "application/json, text/csv"])
+async def test_json_where_csv_is_not_asked_for(gw: LocalGateway, accept: str) -> None:
+    for query in ("", "?format=json"):
+        assert (await asked(gw, f"/v1/usage{query}", {**CI, "accept": accept}))["key"] == "ci"
+    assert (await asked(gw, "/v1/usage?format=json", {**CI, "accept": "text/csv"}))["key"] == "ci"
+
+
+@pytest.mark.parametrize("given", ["xml", "", "CSV"])
+async def test_a_wrong_format_is_told_which_there_are(gw: LocalGateway, given: str) -> None:
+    for path, key in (("/v1/usage", CI), ("/admin/usage", ADMIN)):
+        answer = await gw.fetch(f"{path}?format={given}", headers=key)
+        error = answer.json()["error"]
+        assert (answer.status, error["code"], error["param"]) == (400, "invalid_request", "format")
+        assert error["message"] == f"format cannot be '{given}'; choose of json, csv."
 
 
 @pytest.mark.parametrize(
