@@ -20,6 +20,9 @@ from gateway.config import ConfigError, Runtime, load
 from gateway.database import Database, DatabaseDown, WrongUrl
 
 QUERY_SECONDS = 120.0
+NARROWEST, GAP = 8, 2
+"""Down to so many columns names are folded on a narrow terminal; what is between two columns."""
+_ANY = 1_000_000
 _COLUMNS = ("calls", "errors", "prompt", "cached", "completion", "reasoning", "USD", "estimated")
 
 
@@ -115,11 +118,17 @@ def _print_table(console: Console, head: list[str], left: int, rows: list[list[s
         console.print("no calls in this time", markup=False)
         return
     table = Table(box=None, pad_edge=False)
-    for place, name in enumerate(head):
-        table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for name in head[:left]:
+        table.add_column(name, overflow="fold")
+    widths = [max(map(len, column)) for column in list(zip(head, *rows, strict=True))[left:]]
+    for name, width in zip(head[left:], widths, strict=True):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
     for cells in rows:
         table.add_row(*cells)
-    console.print(table, markup=False)
+    fits = sum(widths) + GAP * len(widths) + NARROWEST * left <= console.width
+    if not (console.is_terminal and fits):  # whole lines: a cut number would be another number
+        table.width = console.measure(table, options=console.options.update(width=_ANY)).maximum
+    console.print(table, markup=False, crop=False)
 
 
 def _print_csv(console: Console, rows: list[dict[str, Any]]) -> None:

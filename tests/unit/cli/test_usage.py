@@ -72,6 +72,35 @@ def test_a_table(config: Path) -> None:
     assert rows[0][-2:] == ["0.001040", "0%"]
 
 
+def cells(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(("width", "terminal"), [(200, True), (20, False), (80, False), (20, True), (80, True)])
+@pytest.mark.parametrize("model", [None, "m0"])
+def test_no_number_is_cut(config: Path, width: int, terminal: bool, model: str | None) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
+    assert show_usage(config, "key,outcome,endpoint", "all", "", "table", model, environ={}, console=console) == 0
+    names = 3 if model is None else 1
+    whole = cells(said(config, "key,outcome,endpoint", model=model))
+    numbers = [row[names:] for row in whole if row[-1:] and row[-1][0].isdigit()]
+    found = [line for line in cells(out.getvalue()) if line[-len(numbers[0]) :] in numbers]
+    assert numbers
+    assert [line[-len(numbers[0]) :] for line in found] == numbers
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out.getvalue()
+    if not terminal:
+        assert cells(out.getvalue())[: len(numbers) + 1] == whole[: len(numbers) + 1]
+
+
+def test_a_terminal_that_is_a_little_narrow_folds_names(config: Path) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=90, force_terminal=True, color_system=None)
+    assert show_usage(config, "outcome", "all", "", "table", None, environ={}, console=console) == 0
+    assert max(map(len, out.getvalue().splitlines())) <= 90
+    assert "upstream_timeout" not in out.getvalue()
+
+
 def test_json_and_csv_say_the_same(config: Path) -> None:
     whole = json.loads(said(config, "key,model", form="json"))
     assert (whole["by"], whole["since"]) == (["key", "model"], None)
