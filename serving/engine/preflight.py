@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-LFS_POINTER = b"version https://git-lfs"
+from serving.checkpoint.header import LFS_POINTER, open_regular
+
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 CONFIGS = ("config.json", "params.json")
 
@@ -43,8 +44,18 @@ def checkpoint_problem(checkpoint: Path) -> str | None:
     weights = [file for pattern in WEIGHTS for file in checkpoint.glob(pattern)]
     if not weights:
         return f"the checkpoint folder {checkpoint} has no weights ({', '.join(WEIGHTS)})"
-    for file in weights:
-        with file.open("rb") as opened:
-            if opened.read(len(LFS_POINTER)) == LFS_POINTER:
-                return f"{file} is only a Git LFS pointer; run `git lfs pull` in the checkpoint's repository"
+    return next(filter(None, map(_file_problem, weights)), None)
+
+
+def _file_problem(file: Path) -> str | None:
+    """Why a file of weights cannot be read: a link that leads nowhere, a pipe, a pointer instead of the file."""
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(len(LFS_POINTER))
+    except OSError as error:
+        if file.is_symlink() and not file.exists():
+            return f"{file} is a link to {file.readlink()}, which is not there; put that file back or copy it here"
+        return f"{file} cannot be read ({error.strerror}); put the file there or remove it"
+    if start == LFS_POINTER:
+        return f"{file} is only a Git LFS pointer; run `git lfs pull` in the checkpoint's repository"
     return None

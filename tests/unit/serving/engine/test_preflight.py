@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,29 @@ def test_weights_that_git_lfs_has_not_fetched(tmp_path: Path) -> None:
     assert checkpoint_problem(tmp_path) == (
         f"{tmp_path}/b.safetensors is only a Git LFS pointer; run `git lfs pull` in the checkpoint's repository"
     )
+
+
+def dangling(file: Path) -> None:
+    file.symlink_to("../moved/model.safetensors")
+
+
+def loop(file: Path) -> None:
+    file.symlink_to(file.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (dangling, "is a link to ../moved/model.safetensors, which is not there"),
+        (loop, "is a link to model.safetensors, which is not there"),
+        (Path.mkdir, "cannot be read (not a regular file)"),
+        (os.mkfifo, "cannot be read (not a regular file)"),
+    ],
+    ids=["a dangling link", "a link to itself", "a folder", "a pipe"],
+)
+def test_weights_that_cannot_be_read_are_said(make: Callable[[Path], object], reason: str, tmp_path: Path) -> None:
+    """A pipe is not opened in earnest: that would wait for ever."""
+    make(checkpoint(tmp_path, config__json=b"{}") / "model.safetensors")
+    problem = checkpoint_problem(tmp_path)
+    assert problem is not None
+    assert problem.startswith(f"{tmp_path}/model.safetensors {reason}; ")
