@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -51,15 +51,18 @@ class Totals:
         return self._known
 
     async def _look(self) -> None:
-        day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         try:
-            self._known = {"month": await self._since(day.replace(day=1)), "today": await self._since(day)}
+            answer = await self._ledger.usage("day", today.replace(day=1).isoformat(), "", None)
+            days: list[dict[str, Any]] = answer["usage"]  # one answer for both: today is never more than its month
+            name = today.date().isoformat()
+            self._known = {"month": _sum(days), "today": _sum(line for line in days if line["day"] == name)}
         except DatabaseDown:
             self._known = _NONE
         finally:
             self._looked_at, self._looking = clock.now(), None
 
-    async def _since(self, moment: datetime) -> dict[str, Any]:
-        answer = await self._ledger.usage("", moment.isoformat(), "", None)
-        line: dict[str, Any] = next(iter(answer["usage"]), {})
-        return {name: line.get(figure, 0) for figure, name in _NAMES.items()}
+
+def _sum(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    lines = list(lines)
+    return {name: round(sum(line[figure] for line in lines), 9) for figure, name in _NAMES.items()}
