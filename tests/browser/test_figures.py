@@ -107,3 +107,15 @@ async def test_numbers_are_written_for_people(tab: Tab) -> None:
         *("–", "950", "12.3 k", "2.0 M", "0 %", "0.2 %", "50 %", "$0", "$0.00077", "$12.50"),
         *("2.1 ms", "240 ms", "3.50 s", "3 min 20 s", "1 d 1 h", "0.25"),
     ]
+
+
+async def test_a_moment_of_another_year_has_its_year(tab: Tab) -> None:
+    await tab.enter()
+    said = await module(
+        tab,
+        """const f = await import('/ops/assets/format.js');
+        const day = (year) => f.time(new Date(year, 2, 1, 4, 55).getTime() / 1000);
+        const year = new Date().getFullYear();
+        return [day(2001), day(year + 1).replace(year + 1, 'YEAR'), f.time(Date.now() / 1000).length];""",
+    )
+    assert said == ["1 Mar 2001 04:55", "1 Mar YEAR 04:55", len("04:55:01")]

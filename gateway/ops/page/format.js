@@ -95,7 +95,7 @@ export function long(value) {
 }
 
 /**
- * A moment of today as a time, another as date and time.
+ * A moment of today as a time, another as date and time, of another year with the year.
  * @param {number | string | null | undefined} moment seconds since 1970, or a date as text
  */
 export function time(moment) {
@@ -103,9 +103,10 @@ export function time(moment) {
     const when = typeof moment === "number" ? new Date(moment * 1000) : new Date(moment);
     if (Number.isNaN(when.getTime())) return String(moment);
     const clock = when.toLocaleTimeString("en-GB");
-    return when.toDateString() === new Date().toDateString()
-        ? clock
-        : `${when.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${clock.slice(0, 5)}`;
+    const now = new Date();
+    if (when.toDateString() === now.toDateString()) return clock;
+    const year = when.getFullYear() === now.getFullYear() ? undefined : "numeric";
+    return `${when.toLocaleDateString("en-GB", { day: "numeric", month: "short", year })} ${clock.slice(0, 5)}`;
 }
 
 /** `upstream_rate_limited` -> `upstream rate limited`. @param {string} code */
