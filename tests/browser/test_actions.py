@@ -26,7 +26,7 @@ async def test_close_and_open_a_model(here: World, tab: Tab) -> None:
     await tab.confirm("Close model")
     assert "Model fallback is closed." in await tab.toast()
     await expect(model).to_contain_text("too dear this month")
-    await expect(page.locator("#problems")).to_contain_text("Model fallback is closed: too dear this month")
+    await expect(page.locator("#notes")).to_contain_text("Model fallback is closed: too dear this month")
     answer = await here.gateway.chat(model="fallback", headers={"authorization": "Bearer sk-shop-key"})
     assert answer.status == 503
     await tab.view("Changes")
@@ -36,6 +36,7 @@ async def test_close_and_open_a_model(here: World, tab: Tab) -> None:
     await tab.confirm("Open model")
     await expect(page.locator("#overrides")).to_contain_text("None")
     await expect(page.locator("#audit tbody tr").first).to_contain_text("operations page")
+    await expect(page.locator("#audit tbody tr").first).to_contain_text("opened the model")
 
 
 async def test_a_route_that_nothing_serves_is_trouble(here: World, tab: Tab) -> None:
@@ -98,6 +99,7 @@ async def test_revoke_a_key_and_reload(here: World, tab: Tab) -> None:
     await expect(page.get_by_role("dialog")).to_contain_text("for good")
     await tab.confirm("Revoke key")
     await expect(key).to_contain_text("revoked")
+    await expect(key).not_to_contain_text("never")
     await page.get_by_role("button", name="Reload configuration").click()
     await tab.confirm("Reload")
     assert "in force already" in await tab.toast()

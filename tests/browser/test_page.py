@@ -217,6 +217,15 @@ async def test_the_page_knows_whose_fault_each_outcome_is() -> None:
     assert set(re.findall(r'"(\w+)"', listed[1])) == {code for code, kind in ERRORS.items() if kind.source == "caller"}
 
 
+def test_the_page_has_words_for_whatever_is_audited() -> None:
+    """`changes.js` repeats the names of actions."""
+    groups = "models|traffic|replicas|engines|experiments|keys|alarm"
+    files = ("overrides.py", "auth/store.py", "alarm/alarms.py")
+    written = re.findall(rf'"((?:{groups})\.[a-z]+)"', "".join(Path("gateway", file).read_text() for file in files))
+    known = set(re.findall(r'"([a-z]+\.[a-z]+)": "', (PAGE / "changes.js").read_text()))
+    assert known == set(written)
+
+
 def _files(*suffixes: str) -> list[Path]:
     return [file for file in sorted(PAGE.rglob("*")) if file.suffix in suffixes]
 

@@ -16,6 +16,17 @@ function plain(value) {
     return Object.entries(value).filter(([, v]) => v !== null && v !== "").map(([name, v]) => `${name}: ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ");
 }
 
+/** What the audit calls an action -> what was done. @type {Record<string, string>} */
+const DID = {
+    "models.close": "closed the model", "models.open": "opened the model",
+    "traffic.move": "moved calls away from the model", "traffic.return": "took calls of the model back",
+    "replicas.drain": "drained a replica", "replicas.return": "took a replica back", "replicas.move": "moved a replica to another port",
+    "engines.restart": "rolling restart of the engine",
+    "experiments.split": "changed the split", "experiments.reset": "took the split of the file again",
+    "keys.create": "created the key", "keys.rotate": "gave the key a new secret", "keys.revoke": "revoked the key",
+    "alarm.found": "found a fault in speculation", "alarm.over": "saw a fault in speculation end",
+};
+
 /** @param {any} key */
 function keyRow(key) {
     const live = key.state === "live";
@@ -25,7 +36,7 @@ function keyRow(key) {
             h("b", {}, key.name),
             key.team ?? "–",
             (key.models ?? []).join(", ") || "all",
-            key.expires ? f.time(key.expires) : "never",
+            key.revoked || key.expires ? f.time(key.revoked ?? key.expires) : "never",
             live ? mark("good", "in use") : mark("off", key.state),
             live && h("button", { class: "small", "data-act": "revoke", "data-name": key.name }, "Revoke"),
         ],
@@ -55,7 +66,7 @@ export async function showChanges() {
             rows.length
                 ? h("div", { class: "wide" }, table("Audit", ["Time", "Who", "Did", "To", "Detail"], rows.map((row, i) => ({
                     key: `${row.at} ${i}`,
-                    cells: [f.time(row.at), row.actor, f.words(row.action), h("b", {}, row.target ?? "–"), plain(row.detail)],
+                    cells: [f.time(row.at), row.actor, DID[row.action] ?? f.words(row.action), h("b", {}, row.target ?? "–"), plain(row.detail)],
                 }))))
                 : none("Nothing was changed yet.")),
     ]);
