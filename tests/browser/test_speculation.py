@@ -26,6 +26,7 @@ async def test_acceptance_beside_its_baseline(here: World, tab: Tab) -> None:
     await expect(row).to_contain_text("65", timeout=30_000)
     await expect(row.get_by_role("meter").first).to_have_attribute("aria-valuenow", re.compile("6[45]"))
     await expect(row).to_contain_text("quiet")
+    await expect(row).to_contain_text("Action warn: nothing but a warning")
     assert await row.locator(".steps i").count() == 3
     await page.locator("#speculation summary").click()
     await expect(page.get_by_role("table", name="Acceptance by task and arm")).to_contain_text("65")
@@ -45,7 +46,7 @@ async def test_move_calls_and_take_them_back(here: World, tab: Tab) -> None:
     state = json.loads((await here.gateway.fetch("/admin/state", headers=ADMIN)).body)
     assert all(model["moved"] == {} for model in state["models"])
     await tab.view("Changes")
-    await expect(page.locator("#audit tbody tr").first).to_contain_text("traffic.return")
+    await expect(page.locator("#audit tbody tr").first).to_contain_text("took calls of the model back")
 
 
 async def test_move_calls_of_a_kind_that_was_not_seen_yet(here: World, tab: Tab) -> None:
@@ -78,7 +79,8 @@ async def test_a_finding_is_told_in_panel_and_verdict(tab: Tab) -> None:
             const [{ showSpeculation }, { problems }] = await Promise.all(
                 ["speculation", "verdict"].map((name) => import(new URL(`ops/assets/${name}.js`, document.baseURI))));
             const model = { name: "quality", moved: { tool: "it stalls" } };
-            const state = { speculation: [{ model: "quality", kinds: [kind] }], models: [model], acceptance: [] };
+            const one = { model: "quality", action: "move", kinds: [kind] };
+            const state = { speculation: [one], models: [model], acceptance: [] };
             showSpeculation(state);
             const row = document.querySelector("#speculation tbody tr").textContent;
             const rest = { health: { unusable: {}, ledger: {} }, config: { notices: [] }, upstreams: [], limits: [] };
@@ -87,6 +89,8 @@ async def test_a_finding_is_told_in_panel_and_verdict(tab: Tab) -> None:
         kind,
     )
     row, found = said
+    assert "30 %■ far below the baseline" in row
+    assert "Action move: such calls go to the next model" in row
     assert "stalls: tool answers: 24.0% of the calls stall" in row
     assert "calls go to the next model: it stalls" in row
     assert "learning" not in row

@@ -10,12 +10,18 @@ const KINDS = { text: "text", tool: "tool calls", json: "JSON" };
 /** Evidence of the alarm from which on it is worth a look. */
 const UNSURE = 0.5;
 
+/** How much of the baseline is left, below which: a colour and its words. @type {[number, "bad" | "warn", string][]} */
+const FALLEN = [[0.5, "bad", "far below the baseline"], [0.75, "warn", "below the baseline"]];
+/** What the alarm does with calls when it finds something, by `alarm.action`. @param {string} action @param {string} kind */
+const acts = (action, kind) => `Action ${action}: ${action === "move" && kind !== "text" ? "such calls go to the next model" : "nothing but a warning"}`;
+
 /** A bar of what is accepted now, with a line where the baseline is. @param {any} kind */
 function acceptance({ recent, baseline }) {
     if (recent === null || recent === undefined) return "–";
-    const tone = baseline.rate && recent < 0.5 * baseline.rate ? "bad" : baseline.rate && recent < 0.75 * baseline.rate ? "warn" : "";
+    const [, tone, words] = FALLEN.find(([share]) => baseline.rate && recent < share * baseline.rate) ?? [1, "", ""];
     const line = baseline.rate ? h("i", { class: "was", style: { left: `${Math.round(baseline.rate * 100)}%` }, title: `Baseline ${f.percent(baseline.rate)}` }) : null;
-    return h("span", { class: "bar long" }, h("span", { class: "against" }, meter(recent, "Draft tokens accepted lately", tone), line), f.percent(recent));
+    const bar = h("span", { class: "bar long" }, h("span", { class: "against" }, meter(recent, "Draft tokens accepted lately", tone), line), f.percent(recent));
+    return [bar, tone ? h("div", {}, mark(tone, words)) : null];
 }
 
 /** The share of each draft position, as small columns. @param {any} kind */
@@ -28,8 +34,8 @@ function began({ baseline }) {
     return [h("span", { class: "bar" }, columns, f.percent(baseline.rate), baseline.acceptance_length ? h("span", { class: "quiet" }, `${f.rate(baseline.acceptance_length)} tokens a step`) : null), learning];
 }
 
-/** @param {any} kind @param {string | undefined} moved */
-function alarm({ findings, evidence }, moved) {
+/** @param {any} kind @param {string | undefined} moved @param {string} action */
+function alarm({ kind, findings, evidence }, moved, action) {
     const most = Math.max(0, ...Object.values(evidence).map(Number));
     const said = findings.map((/** @type {any} */ one) => h("div", {}, mark("warn", `${one.what}: ${one.text}`), h("span", { class: "quiet" }, ` since ${f.time(one.at)}`)));
     const figures = Object.entries(evidence).map(([name, value]) => `${name} ${f.percent(Number(value))}`).join(", ");
@@ -37,6 +43,7 @@ function alarm({ findings, evidence }, moved) {
     return [
         said.length ? said : h("span", { class: "bar", title: `Evidence: ${figures || "none"}` }, quiet, meter(most, "Evidence of the alarm", most >= UNSURE ? "warn" : "good")),
         moved ? h("div", {}, mark("warn", "calls go to the next model"), h("span", { class: "quiet" }, `: ${moved}`)) : null,
+        h("div", { class: "quiet" }, acts(action, kind)),
     ];
 }
 
@@ -61,7 +68,7 @@ function rows(one, state) {
             f.count(kind.calls),
             acceptance(kind),
             began(kind),
-            alarm(kind, moved[kind.kind]),
+            alarm(kind, moved[kind.kind], one.action),
             button(one.model, kind.kind, moved[kind.kind]),
         ],
     }));
