@@ -126,7 +126,7 @@ class State:
             "uptime": round(time.time() - started, 1),
             "workers": figures.workers,
             "config": self._config(written),
-            "health": self._health(unusable, figures),
+            "health": self._health(runtime, unusable, figures),
             "counters": {name: figures.rows[metric] for name, metric in _COUNTERS.items()},
             **totals,
             "models": [self._model(model, changes) for model in written.models.values()],
@@ -149,7 +149,7 @@ class State:
             "refused": reloads.refused,
         }
 
-    def _health(self, unusable: Mapping[str, Mapping[str, str]], figures: Figures) -> Document:
+    def _health(self, runtime: Runtime, unusable: Mapping[str, Mapping[str, str]], figures: Figures) -> Document:
         up = self._of.redis()
         dropped = sum(row["count"] for row in figures.rows["ledger_dropped"])
         queued = figures.levels["ledger_queue_depth"].get((), 0)
@@ -157,6 +157,7 @@ class State:
             "ready": not unusable,
             "unusable": unusable,
             "redis": None if up is None else _up(up),
+            "on_redis_failure": runtime.limits.on_redis_failure,
             "database": _up(self._of.overrides.up),
             "ledger": {"queued": int(queued), "dropped": int(dropped)},
         }

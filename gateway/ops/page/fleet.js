@@ -20,7 +20,7 @@ export function breaker(breakers) {
     const tripped = Object.entries(breakers).filter(([, state]) => state !== "closed");
     if (!tripped.length) return mark("good", "closed", "Calls go through");
     return tripped.map(([model, state]) =>
-        h("div", {}, mark(state === "open" ? "bad" : "warn", `${state}: ${model}`, state === "open" ? "Left alone for a while after failures" : "One call tries whether it works again")));
+        h("div", {}, state === "open" ? mark("bad", `open: ${model}`, "Left alone for a while after failures") : mark("off", `half-open: ${model}`, "The next call tries whether it works again")));
 }
 
 /** @param {any} engine */

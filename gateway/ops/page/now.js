@@ -23,11 +23,17 @@ export function showStrip(state, point) {
     show(at("state"), h("span", { class: "shape", "aria-hidden": "true" }, SHAPE[tone]), h("span", { class: "word" }, WORD[tone]), h("span", { class: "sentence" }, text));
     announce([WORD[tone], ...found.filter((one) => one.tone !== "off").map((one) => one.target ?? one.text)].join(", "));
     document.title = `${SHAPE[tone]} ${text} · Turnout`;
+    list("problems", found.filter((one) => one.tone !== "off"));
+    list("notes", found.filter((one) => one.tone === "off"));
+    show(at("facts"), facts(state));
+}
+
+/** @param {string} id @param {import("./verdict.js").Problem[]} found */
+function list(id, found) {
     const items = found.slice(0, SHOWN).map((one) => h("li", {}, mark(one.tone, one.target ? h("a", { href: `#${one.target}`, "data-jump": one.target }, one.text) : one.text)));
     const more = found.length - SHOWN;
-    show(at("problems"), items, more > 0 ? h("li", { class: "quiet" }, `and ${more} more`) : null);
-    at("problems").hidden = !found.length;
-    show(at("facts"), facts(state));
+    show(at(id), items, more > 0 ? h("li", { class: "quiet" }, `and ${more} more`) : null);
+    at(id).hidden = !found.length;
 }
 
 /** @param {any} state */

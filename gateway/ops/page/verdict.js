@@ -1,5 +1,5 @@
 /**
- * What a snapshot means: one sentence, and a list of what is wrong, worst first.
+ * What a snapshot means: one sentence, a list of what is wrong, worst first, and what is good to know.
  */
 
 import * as f from "./format.js";
@@ -16,6 +16,12 @@ const BACKLOG = 1000;
  */
 
 const ORDER = ["bad", "warn", "off"];
+/** What holds while Redis is down, by `limits.on_redis_failure`. @type {Record<string, string>} */
+const WITHOUT_REDIS = {
+    share: "each process keeps its part of every limit",
+    open: "no limit holds",
+    closed: "calls that have a limit are refused with 503",
+};
 
 /** @param {Record<string, number | null>} point */
 export function pace(point) {
@@ -47,14 +53,15 @@ function unserved(route, models) {
 }
 
 /** @param {any} state @returns {Problem[]} */
-function health({ health: { unusable, redis, database, ledger }, config }) {
+function health({ health: { unusable, redis, on_redis_failure, database, ledger }, config, upstreams }) {
     const found = Object.entries(unusable).map(([route, models]) => unserved(route, models));
-    if (redis === "down") found.push({ tone: "warn", text: "Redis is down: limits are kept by each process alone." });
+    if (redis === "down") found.push({ tone: on_redis_failure === "closed" ? "bad" : "warn", text: `Redis is down: ${WITHOUT_REDIS[on_redis_failure]}.` });
     if (database === "down") found.push({ tone: "warn", text: "The database is down: created keys, changes and the ledger have to wait." });
     if (ledger.dropped) found.push({ tone: "warn", text: `${f.count(ledger.dropped)} calls are missing in the ledger: it had no room for them.` });
     if (ledger.queued >= BACKLOG) found.push({ tone: "warn", text: `${f.count(ledger.queued)} calls wait to be written to the ledger.` });
     if (config.refused) found.push({ tone: "warn", text: `The changed configuration file was refused, the old one is in force: ${config.refused}` });
-    for (const notice of config.notices) found.push({ tone: "off", text: `${notice.where ? `${notice.where}: ` : ""}${notice.text}` });
+    const told = new Set(upstreams.map((/** @type {any} */ one) => `off: ${one.off}`));
+    for (const notice of config.notices.filter((/** @type {any} */ one) => !told.has(one.text))) found.push({ tone: "off", text: `${notice.where ? `${notice.where}: ` : ""}${notice.text}` });
     return found;
 }
 
@@ -73,8 +80,9 @@ function fleet({ upstreams, models }) {
         if (upstream.off) found.push({ tone: "warn", text: `Upstream ${upstream.name} is off: ${upstream.off}`, target: "upstreams" });
         for (const { address, breaker, engine, drained } of upstream.replicas) {
             const where = `${upstream.name} at ${address}`;
-            const open = Object.entries(breaker).filter(([, state]) => state !== "closed");
-            if (open.length) found.push({ tone: "warn", text: `The breaker of ${where} is ${open.map(([model, state]) => `${state} for ${model}`).join(", ")}.`, target: "upstreams" });
+            const [open, half] = ["open", "half-open"].map((is) => Object.keys(breaker).filter((model) => breaker[model] === is).join(", "));
+            if (open) found.push({ tone: "warn", text: `The breaker of ${where} is open for ${open}.`, target: "upstreams" });
+            if (half) found.push({ tone: "off", text: `${where} failed for ${half} and is tried with the next call (half-open).`, target: "upstreams" });
             if (engine && !engine.ready && !drained) found.push({ tone: "warn", text: `The engine ${where} is not ready: ${engine.why ?? "no reason given"}`, target: "upstreams" });
             if (engine?.ready && engine.kv >= 0.95) found.push({ tone: "warn", text: `The KV cache of ${where} is ${f.percent(engine.kv)} full.`, target: "upstreams" });
         }

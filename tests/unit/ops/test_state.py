@@ -130,6 +130,7 @@ async def test_a_quiet_gateway(tasks: Tasks) -> None:
         "ready": True,
         "unusable": {},
         "redis": None,
+        "on_redis_failure": "share",
         "database": "up",
         "ledger": {"queued": 0, "dropped": 0},
     }
@@ -243,6 +244,7 @@ async def test_trouble(tasks: Tasks) -> None:
         "ready": False,
         "unusable": {"auto": {"fast": "why"}},
         "redis": "down",
+        "on_redis_failure": "share",
         "database": "down",
         "ledger": {"queued": 5, "dropped": 2},
     }
