@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from gateway import clock
-from gateway.call import Answer, Body, Call, Caller, Endpoint, Exchange, Lease, Plan, Trace
+from gateway.body import Body
+from gateway.call import Answer, Call, Caller, Endpoint, Exchange, Lease, Plan, Trace
 from gateway.config.runtime import Runtime
 from gateway.errors import GatewayError
 

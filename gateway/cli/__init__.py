@@ -76,7 +76,7 @@ def serve(
     config: Config = _DEFAULT,
     host: Annotated[str | None, typer.Option(help="Instead of gateway.host.")] = None,
     port: Annotated[int | None, typer.Option(help="Instead of gateway.port.", min=0, max=65535)] = None,
-    workers: Annotated[int | None, typer.Option(help="Instead of gateway.workers.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Instead of gateway.workers.")] = None,
     drain: Drain = DRAIN,
 ) -> None:
     """Serve the gateway alone; engines are expected at their ports."""

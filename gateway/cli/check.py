@@ -90,7 +90,11 @@ def _rows(runtime: Runtime) -> Iterator[Row]:
     used: set[str] = set()
     for route in runtime.routes.values():
         chosen = dict.fromkeys(rule.to for rule in route.rules if rule.to != route.default)
-        for order, names in (("rule", chosen), ("default", (route.default,)), ("fallback", route.fallback)):
+        arms = dict.fromkeys(
+            arm for split in runtime.experiments.values() if split.route == route.name for arm in split.arms
+        )
+        kinds = (("rule", chosen), ("default", (route.default,)), ("arm", arms), ("fallback", route.fallback))
+        for order, names in kinds:
             used.update(names)
             yield from (_row(route.name, order, runtime.models[name]) for name in names)
     yield from (_row("", "by name", model) for name, model in runtime.models.items() if name not in used)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,7 +109,6 @@ class Upstream:
         return _PRIVATE.sub(b"[host]", text)
 
 
-@lru_cache(maxsize=64)
 def _spellings(key: str) -> re.Pattern[bytes]:
     """A key as it is, and as JSON may write it: with any character escaped."""
     characters = [bytes([byte]) for byte in key.encode()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gateway.config.engine import Engine
 from gateway.config.fields import (
@@ -145,6 +145,9 @@ def _policy_schema(schema: dict[str, Any]) -> None:
     schema.update({"description": whole.pop("description"), "anyOf": [{"enum": words}, whole]})
 
 
+NOT_PARAMETERS = frozenset({"model", "messages", "prompt", "input", "stream"})
+
+
 class Policy(Section, json_schema_extra=_policy_schema):
     """What happens to one request parameter; written as `pass`, `drop`, `reject`, `{set: v}` or `{clamp: [a, b]}`."""
 
@@ -182,6 +185,14 @@ class Model(Section):
     """What it costs, see below."""
     parameters: dict[Text, Policy] = Field(default_factory=dict)
     """Request parameters to drop, set, clamp or reject."""
+
+    @field_validator("parameters")
+    @classmethod
+    def _only_parameters(cls, value: dict[str, Policy]) -> dict[str, Policy]:
+        for name in value:
+            if name in NOT_PARAMETERS:
+                raise ValueError(f"`{name}` is no parameter but what the call is: no policy can change it")
+        return value
 
 
 class Task(Section):

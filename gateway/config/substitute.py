@@ -47,6 +47,9 @@ class Expansion:
             )
             return ""
         value = self.environment.get(name)
+        if default is not None and "${" in default:
+            self.findings.append(Finding(path, "a default cannot hold another reference: write ${NAME:-plain text}"))
+            return ""
         if default is not None:
             return value or default[2:]
         if value is None:

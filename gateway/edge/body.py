@@ -7,7 +7,8 @@ import re
 
 import msgspec
 
-from gateway.call import Body, Endpoint
+from gateway.body import Body
+from gateway.call import Endpoint
 from gateway.errors import GatewayError
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

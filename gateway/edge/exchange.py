@@ -254,5 +254,5 @@ class Exchange(ABC):
 
 def _too_large(limit: int) -> GatewayError:
     return GatewayError(
-        "body_too_large", f"The request body is larger than {limit / (1 << 20):g} MB (gateway.max_body_mb)."
+        "body_too_large", f"The request body is larger than {limit / (1 << 20):.4g} MB (gateway.max_body_mb)."
     )

@@ -105,7 +105,7 @@ async def _limited(request: Request, gateway: Served) -> bytes:
     async for part in request.stream():
         body += part
         if limit and len(body) > limit:
-            raise GatewayError("body_too_large", f"The request body is larger than {limit / (1 << 20):g} MB.")
+            raise GatewayError("body_too_large", f"The request body is larger than {limit / (1 << 20):.4g} MB.")
     return body
 
 

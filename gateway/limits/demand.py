@@ -10,7 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.call import Body, Call, Endpoint
+from gateway.body import Body
+from gateway.call import Call, Endpoint
 from gateway.config.runtime import Budget, Limit
 from gateway.limits.store import NANO, Demand, Purse, Rate, Slot
 

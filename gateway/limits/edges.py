@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gateway import clock
 from gateway.limits.demand import Wanted
-from gateway.limits.store import NANO, Purse, Rate, Slot, Taken
+from gateway.limits.store import NANO, Purse, Rate, Settled, Slot, Taken
 
 MOST = 2_000
 """Limits that are remembered; the longest unused go first."""
@@ -40,6 +40,13 @@ class Edges:
             met.move_to_end(key)
         while len(met) > MOST:
             met.popitem(last=False)
+
+    def freed(self, settled: Sequence[Settled]) -> None:
+        """Slots that a call of this process has given back."""
+        for one in settled:
+            met = self._met.get(one.demand.key)
+            if met is not None and isinstance(one.demand, Slot):
+                self._met[one.demand.key] = met._replace(left=min(one.demand.capacity, met.left + 1))
 
     def nearest(self, most: int = 50) -> list[dict[str, Any]]:
         """The limits with the largest shares in use first; budgets in dollars."""

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import msgspec
 
+from gateway import parameters
 from gateway.call import Attempt, Call, Caller, Lease, NoLease, Usage
 from gateway.config.runtime import Model, Runtime
 from gateway.errors import GatewayError, UpstreamFailure
@@ -191,6 +192,7 @@ class Limiter:
         self._means.running.discard(held)
         if settled:
             self._means.store.settle(held.id, settled)
+            self._means.edges.freed(settled)
 
 
 class Most:
@@ -206,7 +208,8 @@ class Most:
 
     def _usage(self, model: Model) -> Usage:
         usual = self._means.sizes.tokens(model.name)
-        return Usage(self._prompt, most_completion(self._call.endpoint, self._call.body, usual))
+        asked = parameters.altered(self._call.body, model.parameters)
+        return Usage(self._prompt, most_completion(self._call.endpoint, asked, usual))
 
     def tokens(self, model: Model, room: int) -> int:
         """Prompt and completion. A rough count alone refuses nothing for good: beyond `room` a closer one is made."""

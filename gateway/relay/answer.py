@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway import clock
+from gateway import clock, parameters
 from gateway.call import Attempt, Call, Ended, Incoming
 from gateway.errors import GatewayError, UpstreamFailure
 from gateway.relay import document, events
@@ -25,6 +25,9 @@ _BOM = b"\xef\xbb\xbf"
 _DONE = b"data: [DONE]\n\n"
 _USAGE = frozenset({"usage"})
 _METRICS = frozenset({events.METRICS})
+_OF_EVERY_CHUNK = frozenset({"id", "object", "created", "model", "choices", "system_fingerprint", "service_tier"})
+_USAGE_ONLY = _USAGE | _METRICS | _OF_EVERY_CHUNK
+"""What a chunk holds that is there for the usage alone."""
 
 
 async def _read(call: Call, response: Incoming, deadline: float) -> bytes:
@@ -280,7 +283,7 @@ class Stream(_Committed):
             hidden = hidden if _metrics_wanted(self._call) else hidden | _METRICS
         if seen.fields.isdisjoint(hidden):
             return event
-        alone = seen.bare and seen.usage is not None and not self._call.body.usage_wanted
+        alone = seen.bare and seen.usage is not None and seen.fields <= _USAGE_ONLY and not self._call.body.usage_wanted
         return b"" if alone else events.without(event, hidden)
 
     def _token(self) -> None:
@@ -292,7 +295,8 @@ class Stream(_Committed):
     def _end(self, failure: UpstreamFailure) -> bytes:
         """Nothing more will come, and there was no `[DONE]`: the answer is whole if all its choices have finished."""
         rest = self._framer.rest()
-        complete = len(self._finished) >= self._call.body.choices
+        asked = parameters.altered(self._call.body, self._attempt.model.parameters)
+        complete = len(self._finished) >= asked.choices
         if rest and events.read(rest + b"\n\n").done:
             rest = b""
         if rest or not complete:

@@ -18,6 +18,8 @@ _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 
 CALLED = ("tool_calls", "function_call")
 """How a choice finishes that asks for a tool."""
+_WHO = frozenset({"role", "name", "provider_specific_fields"})
+_LABELS = frozenset({"index", "type", "format"})
 METRICS = "metrics"
 """The field that vLLM puts its figures into."""
 
@@ -117,11 +119,21 @@ def _listed(chunk: dict[str, Any]) -> bool:
 
 
 def _has_token(choice: dict[str, Any]) -> bool:
-    """Any non-empty delta field but the role counts: `content`, `reasoning`, `tool_calls`, and whatever comes next."""
+    """Any filled delta field counts: `content`, `reasoning`, `tool_calls`, and whatever comes next, but not what only
+    says who speaks."""
     delta = choice.get("delta")
     if isinstance(delta, dict):
-        return any(value for name, value in delta.items() if name != "role")
+        return any(_filled(value) for name, value in delta.items() if name not in _WHO)
     return bool(choice.get("text"))
+
+
+def _filled(value: Any) -> bool:
+    """There is anything in it but empty texts, places and kinds."""
+    if isinstance(value, list):
+        return any(map(_filled, value))
+    if isinstance(value, dict):
+        return any(_filled(item) for name, item in value.items() if name not in _LABELS)
+    return bool(value)
 
 
 def usage_of(value: Any) -> Usage | None:

@@ -93,10 +93,10 @@ class Planner:
         self._tasks = tasks
         self._senses = senses
         self._routes = {route.name: Compiled(route, runtime.models) for route in runtime.routes.values()}
-        self._by_id: dict[str, Model] = {}
+        self._by_id: dict[str, list[Model]] = {}
         for model in runtime.models.values():
             for model_id in model.ids:
-                self._by_id.setdefault(model_id, model)
+                self._by_id.setdefault(model_id, []).append(model)
 
     def plan(self, call: Call, remember: bool = True) -> Plan:
         """The attempts for a call; `remember` pins its conversation.
@@ -109,7 +109,7 @@ class Planner:
         if route is not None:
             self._allowed(call, name)
             return self._of_route(call, route, remember)
-        model = self._models.get(name) or self._by_id.get(name)
+        model = self._models.get(name) or self._of_id(name, call.caller.models)
         if model is None:
             raise GatewayError("model_not_found", self.unknown(name, call.caller.models), param="model")
         self._allowed(call, model.name)
@@ -126,6 +126,11 @@ class Planner:
         route = self._routes.get(call.body.model)
         if route is not None and route.sticky != "none":
             await self._senses.pins.recall(self._unit(self.facts(call), route.sticky), call.arrived)
+
+    def _of_id(self, model_id: str, allowed: frozenset[str] | None) -> Model | None:
+        """The first model with an upstream's id; of several, the first that the caller may use."""
+        found = self._by_id.get(model_id, [])
+        return next((model for model in found if allowed is None or model.name in allowed), next(iter(found), None))
 
     def facts(self, call: Call) -> Facts:
         """The facts that rules ask for."""
@@ -179,8 +184,9 @@ class Planner:
         """The chosen model; where that is an arm that must not be asked, then the rule's own: an experiment fails no
         call that would be answered without it."""
         first = Attempt(self._models[choice.model], choice.reason)
-        why = choice.ruled and (_never(call, first.model) or self._senses.why_never(first.model))
-        if not why:
+        if choice.ruled in ("", choice.model):
+            return [first]
+        if _never(call, first.model) is None and self._senses.why_never(first.model) is None:
             return [first]
         return [first, Attempt(self._models[choice.ruled], f"rule {choice.rule}, since its arm cannot be asked")]
 

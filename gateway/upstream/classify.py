@@ -85,7 +85,7 @@ TABLE: tuple[Row, ...] = (
             r"model .{0,200}does not exist", "no such model", "unknown model", r"^invalid url \(", "not a valid model"
         ),
     ),
-    Row("auth", statuses=frozenset({401, 403})),
+    Row("auth", statuses=frozenset({401, 403, 407})),
     Row("auth", codes=frozenset({"invalid_api_key", "channel:no_available_key", "channel:invalid_key"})),
     Row("rate_limit", statuses=frozenset({429})),
     Row("rate_limit", codes=frozenset({"rate_limit_exceeded"})),

@@ -6,12 +6,15 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
+from gateway import clock
 from gateway.errors import UpstreamFailure
 
 PIECE = 256 * 1024
 """Bytes that one read gives at most, however much a few of the upstream's bytes stand for."""
 
-_PLAIN = (b"", b"identity")
+MEMBER_SECONDS = 0.2
+_PLAIN = (b"", b"identity", b"none", b"utf-8")
+"""The last two are no codings, but servers say them."""
 _ZIPPED = (b"gzip", b"x-gzip", b"deflate")
 
 
@@ -37,8 +40,14 @@ class Decoder:
         if not self._known:
             raise UpstreamFailure("bad_response", "a content-encoding that was not asked for")
         unzip, plain = self._unzip, b""
-        while not plain and not unzip.eof:
-            data = unzip.unconsumed_tail or await source(deadline)
+        while not plain:
+            if unzip.eof:  # another member may follow (RFC 1952, 2.2)
+                data = unzip.unused_data or await _soon(source, deadline)
+                if not data:
+                    return b""
+                unzip = self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            else:
+                data = unzip.unconsumed_tail or await source(deadline)
             self._begun = self._begun or bool(data)
             try:
                 plain = unzip.decompress(data, PIECE)
@@ -49,3 +58,11 @@ class Decoder:
                     return b""
                 raise UpstreamFailure("cut", "the compressed answer ended too soon")
         return plain
+
+
+async def _soon(source: Callable[[float], Awaitable[bytes]], deadline: float) -> bytes:
+    """What follows a member at once, if anything does: some upstreams never end what they send."""
+    try:
+        return await source(min(deadline, clock.now() + MEMBER_SECONDS))
+    except UpstreamFailure:
+        return b""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.call import Answer, Body
+from gateway.body import Body
+from gateway.call import Answer
 from gateway.config.runtime import Target
 from gateway.errors import UpstreamFailure
 from gateway.upstream.breaker import Breaker, Group
@@ -101,8 +102,13 @@ class Replicas:
         self._watch()  # whoever is turned away wants it back as well
         return next((s.why for s in seen if s is not None), None)
 
-    async def send(self, body: Body, ask: Ask) -> Answer:
-        """One call. Should a replica refuse the connection, the next one is asked: nothing was sent.
+    def other(self, asked: Collection[Target]) -> bool:
+        """Some address is ready that is not among those."""
+        return self._only is None and any(r.ready and r.door.target not in asked for r in self._all)
+
+    async def send(self, body: Body, ask: Ask, asked: set[Target] | None = None) -> Answer:
+        """One call. Should a replica refuse the connection, the next one is asked: nothing was sent. Those in `asked`
+        come last, and those that this call asks are added.
 
         Raises UpstreamFailure.
         """
@@ -113,7 +119,9 @@ class Replicas:
             answer.ended = self._only.breaker.ended
             return answer
         refused: UpstreamFailure | None = None
-        for replica in self.order(body):
+        asked = set() if asked is None else asked
+        for replica in sorted(self.order(body), key=lambda replica: replica.door.target in asked):
+            asked.add(replica.door.target)
             try:
                 answer = await replica.breaker.through(ask(replica.door))
                 answer.ended = replica.breaker.ended

@@ -6,10 +6,9 @@ import re
 
 import msgspec
 
-from gateway import __version__
+from gateway import __version__, parameters
 from gateway.call import Attempt, Call
 from gateway.config.runtime import Model, Target
-from gateway.upstream import parameters
 
 _PASSED = (b"traceparent", b"tracestate", b"openai-beta")
 """The only request headers of a caller that an upstream sees, where their values are sane."""

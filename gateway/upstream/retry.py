@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gateway.call import Attempt
-from gateway.errors import UpstreamFailure
+from gateway.errors import CAUSES, UpstreamFailure
 
 SAFE: Mapping[str, frozenset[int] | None] = MappingProxyType(
     {
@@ -75,13 +75,19 @@ class Retries:
         self.budgets = {name: Budget() for name in upstreams}
         self._draw = draw
 
-    def second_chance(self, failed: Sequence[Failed], remaining: float) -> Chance | None:
-        """Which failed attempt to make again, and when: the one with the shortest wait, once in a call.
+    def second_chance(
+        self, failed: Sequence[Failed], remaining: float, elsewhere: Callable[[Attempt], bool] = lambda attempt: False
+    ) -> Chance | None:
+        """Which failed attempt to make again, and when, once in a call: one that another address can take at once, else
+        the one with the shortest wait.
 
-        `remaining`: seconds that the call has left.
+        `remaining`: seconds that the call has left; `elsewhere`: an attempt's model has an address that was not asked.
         """
         if len({f.attempt.model.name for f in failed}) < len(failed):
             return None  # one was made again already
+        moved = next((f for f in failed if _the_address(f.failure) and elsewhere(f.attempt)), None)
+        if moved is not None:
+            return Chance(moved.attempt, 0.0) if self.budgets[moved.attempt.model.upstream.name].spend() else None
         soonest = min((f for f in failed if _safe(f.failure)), key=_stated, default=None)
         if soonest is None or _stated(soonest) > LONGEST_WAIT:
             return None
@@ -93,6 +99,11 @@ class Retries:
 def _safe(failure: UpstreamFailure) -> bool:
     statuses = SAFE.get(failure.cause, frozenset())
     return statuses is None or failure.status in statuses
+
+
+def _the_address(failure: UpstreamFailure) -> bool:
+    """Another address may do better: as for another model, but what the gateway itself lacks."""
+    return CAUSES[failure.cause].next == "yes" and failure.cause not in ("limit", "pool")
 
 
 def _stated(failed: Failed) -> float:

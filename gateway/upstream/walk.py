@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.call import Answer, Attempt, Call, Incoming, Plan, Tried, Usage
+from gateway.config.runtime import Target
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
 from gateway.upstream import classify, request
 from gateway.upstream.replicas import Door, Replicas
@@ -55,18 +56,19 @@ class Walker:
         """The first answer that commits. Raises GatewayError once no attempt is left or none may follow."""
         failed: list[Failed] = []
         down: list[Down] = []
+        asked: set[Target] = set()
         turns = self._turns(plan, failed, down)
         attempt = next(turns, None)
         if attempt is None:
             raise _nobody(call, down)
         while attempt is not None:
             try:
-                answer = await self._attempt(call, attempt, hold)
+                answer = await self._attempt(call, attempt, hold, asked)
                 call.answered = attempt
                 return answer
             except UpstreamFailure as failure:
                 failed.append(Failed(attempt, failure.with_traceback(None)))  # whose frames hold this list
-            attempt = await self._next(call, turns, failed)
+            attempt = await self._next(call, turns, failed, asked)
         raise _verdict(call, failed, down)
 
     def _turns(self, plan: Plan, failed: Sequence[Failed], down: list[Down]) -> Iterator[Attempt]:
@@ -85,7 +87,9 @@ class Walker:
         if resting:
             yield min(resting, key=lambda attempt: self._replicas[attempt.model.name].group.until)
 
-    async def _next(self, call: Call, turns: Iterator[Attempt], failed: Sequence[Failed]) -> Attempt | None:
+    async def _next(
+        self, call: Call, turns: Iterator[Attempt], failed: Sequence[Failed], asked: set[Target]
+    ) -> Attempt | None:
         """What to try after a failure: the plan's next, or, after a wait, what is safe to repeat. None: the end."""
         remaining = call.deadline - clock.now()
         over = CAUSES[failed[-1].failure.cause].next == "no" or remaining <= 0
@@ -94,14 +98,16 @@ class Walker:
         attempt = next(turns, None)
         if attempt is not None:
             return attempt
-        chance = self._retries.second_chance(failed, remaining)
+        chance = self._retries.second_chance(
+            failed, remaining, lambda attempt: self._replicas[attempt.model.name].other(asked)
+        )
         if chance is None or not _fits(chance.attempt, failed):
             return None
         call.waited += chance.wait
         await asyncio.sleep(chance.wait)
         return chance.attempt
 
-    async def _attempt(self, call: Call, attempt: Attempt, hold: Hold) -> Answer:
+    async def _attempt(self, call: Call, attempt: Attempt, hold: Hold, asked: set[Target]) -> Answer:
         model = attempt.model
         tried = Tried(model.name, model.upstream.name, clock.now())
         call.tried.append(tried)
@@ -109,7 +115,7 @@ class Walker:
         self._retries.budgets[model.upstream.name].earn()
         try:
             await call.lease.enter(model)
-            return await self._replicas[model.name].send(call.body, partial(self._call, call, attempt, hold))
+            return await self._replicas[model.name].send(call.body, partial(self._call, call, attempt, hold), asked)
         except asyncio.CancelledError:
             tried.cause = "abandoned"
             raise

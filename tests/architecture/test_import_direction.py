@@ -8,16 +8,16 @@ import re
 from tests.architecture.tree import Source, assert_none, imports, sources
 
 STAGES = frozenset("edge auth limits routing upstream relay accounting experiments ops alarm".split())  # noqa: SIM905
-SHARED = frozenset("call errors clock config database changes overrides speculation".split())  # noqa: SIM905
+SHARED = frozenset("body call errors clock config database changes overrides parameters speculation".split())  # noqa: SIM905
 ANYTHING = STAGES | SHARED | {"telemetry", "flow", "wiring", "app", "cli", "serving", "package"}
 
 MAY_IMPORT = {
     **dict.fromkeys(STAGES | {"telemetry"}, SHARED),
-    **dict.fromkeys(("package", "errors", "database", "speculation"), frozenset[str]()),
+    **dict.fromkeys(("package", "body", "errors", "database", "speculation"), frozenset[str]()),
     "migrations": frozenset({"database"}),
     "clock": frozenset({"errors"}),
     "config": frozenset({"errors", "clock"}),
-    **dict.fromkeys(("call", "changes", "overrides"), SHARED),
+    **dict.fromkeys(("call", "changes", "overrides", "parameters"), SHARED),
     "flow": STAGES | SHARED | {"telemetry"},
     "wiring": STAGES | SHARED | {"telemetry", "flow"},
     "app": ANYTHING - {"cli", "serving"},

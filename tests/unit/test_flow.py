@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.call import ENDPOINTS, NO_BODY, Body, Call, Caller, Plan
+from gateway.body import NO_BODY, Body
+from gateway.call import ENDPOINTS, Call, Caller, Plan
 from gateway.config.runtime import GatewaySettings, Runtime
 from gateway.errors import ERRORS, GatewayError
 from gateway.flow import LARGE, Flow, Stages

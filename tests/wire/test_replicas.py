@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartGateway
-from tests.fakes import Hang, Reply, Upstream, WaitFor, completion, refusing_port
+from tests.fakes import Hang, Reply, Reset, Upstream, WaitFor, completion, error, refusing_port
+from tests.fakes.steps import Step
 from tests.harness import config_for
 from tests.wire.calls import LIMIT, STREAM
 
@@ -198,3 +199,25 @@ async def test_whoever_scrapes_is_told_of_engines_without_calls(upstream: Upstre
             await asyncio.sleep(0.01)
     assert (await gw.metrics()).total("turnout_engine_running", upstream="u0") > 0
     assert upstream.count() == 0
+
+
+WRONG: dict[str, Step] = {
+    "500": error(500),
+    "429": error(429, headers={"retry-after": "30"}),
+    "401": error(401),
+    "404": error(404, code="model_not_found"),
+    "reset": Reset(),
+    "page": Reply(b"<html></html>"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+async def test_a_replica_that_fails_costs_no_call(upstream: Upstream, gateway: StartGateway, wrong: Step) -> None:
+    """The other address is asked at once, in the same call."""
+    async with Upstream() as bad:
+        bad.script(wrong, times=None)
+        gw = await gateway(replicas_config(bad, upstream))
+        for number in range(8):
+            answered = await gw.chat(**(STREAM if number % 2 else {}))
+            assert (answered.status, answered.header("x-turnout-attempts") in ("1", "2")) == (200, True)
+    assert upstream.count() == 8

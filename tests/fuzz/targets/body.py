@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any
 
-from gateway.call import ENDPOINTS, Body, Endpoint
+from gateway.body import Body
+from gateway.call import ENDPOINTS, Endpoint
 from gateway.edge.body import parse
 from gateway.errors import GatewayError
 

@@ -15,7 +15,8 @@ from gateway import clock
 from gateway.accounting.content import Contents
 from gateway.accounting.journal import Journal
 from gateway.accounting.ledger import Ledger, NoLedger
-from gateway.call import ENDPOINTS, Body
+from gateway.body import Body
+from gateway.call import ENDPOINTS
 from gateway.database import Database
 from gateway.edge.body import parse
 from gateway.telemetry.logs import Writer, logger

@@ -72,6 +72,13 @@ def test_the_parameter_policies(load_text):
     assert (policies["d"].set, policies["e"].clamp, policies["f"].set) == ([1], (0.0, 1.5), False)
 
 
+@pytest.mark.parametrize("name", ["model", "messages", "prompt", "input", "stream"])
+def test_what_a_call_is_has_no_policy(refused, name):
+    (problem,) = refused(model(f"parameters: {{temperature: drop, {name}: drop}}"))
+    assert problem.path == "models.fast.parameters"
+    assert f"`{name}` is no parameter" in problem.message
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [

@@ -60,6 +60,12 @@ def test_what_is_no_reference_is_a_finding(written):
     assert finding.message.startswith("not a reference")
 
 
+@pytest.mark.parametrize("written", ["${NONE:-${OTHER:-x}}", "a ${NONE:-${A}} b"])
+def test_a_default_with_a_reference_in_it_is_a_finding(written):
+    (finding,) = substitute({"a": written}, ENVIRON).findings
+    assert (finding.path, "a default cannot hold another reference" in finding.message) == (("a",), True)
+
+
 def test_the_original_stays_as_it_is():
     values = {"a": ["${A}"]}
     substitute(values, ENVIRON)

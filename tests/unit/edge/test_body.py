@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.call import ENDPOINTS, Body
+from gateway.body import Body
+from gateway.call import ENDPOINTS
 from gateway.edge.body import parse
 from gateway.errors import GatewayError
 

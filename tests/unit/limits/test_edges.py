@@ -8,7 +8,7 @@ from gateway import clock
 from gateway.limits import edges
 from gateway.limits.demand import Scope, Wanted
 from gateway.limits.edges import Edges
-from gateway.limits.store import NANO, Demand, Purse, Rate, Slot, Taken
+from gateway.limits.store import NANO, Demand, Purse, Rate, Settled, Slot, Taken
 
 
 def met(known: Edges, name: str, demand: Demand, left: int) -> None:
@@ -35,6 +35,16 @@ def test_a_bucket_fills_up_again() -> None:
     known = Edges(period=1e-9)
     met(known, "a", Rate("a", 100, 1), 0)
     assert known.nearest()[0]["used"] == 0
+
+
+def test_a_slot_that_is_given_back_is_free() -> None:
+    known = Edges()
+    slot, bucket = Slot("a", 2), Rate("b", 100, 1)
+    met(known, "a", slot, 0)
+    met(known, "b", bucket, 50)
+    for left in (1.0, 2.0, 2.0):
+        known.freed([Settled(slot, 1, 0), Settled(bucket, 1, 0), Settled(Slot("unknown", 1), 1, 0)])
+        assert {row["name"]: row["left"] for row in known.nearest()} == {"a": left, "b": pytest.approx(50, abs=5)}
 
 
 def test_more_than_everything_is_all() -> None:

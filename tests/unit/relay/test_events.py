@@ -18,6 +18,15 @@ TOKENS: list[dict[str, Any]] = [
     {"tool_calls": [{"id": "x"}]},
     {"refusal": "a"},
     {"x_new": {"a": 1}},
+    {"tool_calls": [{"index": 0, "type": "function", "function": {"name": "f", "arguments": ""}}]},
+    {"reasoning_details": [{"type": "reasoning.text", "text": "a", "format": "x", "index": 0}]},
+]
+
+
+NONE: list[dict[str, Any]] = [
+    {"reasoning_details": [{"type": "reasoning.text", "text": "", "format": "x", "index": 1}]},
+    {"role": "assistant", "name": "bot", "provider_specific_fields": {"a": "b"}},
+    {"annotations": [{}], "audio": {"data": ""}},
 ]
 
 
@@ -26,7 +35,9 @@ def test_every_filled_delta_field_is_a_token(delta: dict[str, Any]) -> None:
     assert read(chunk(role="assistant", **delta)).token
 
 
-@pytest.mark.parametrize("delta", [{}, {"role": "assistant"}, {"content": ""}, {"content": None}, {"tool_calls": []}])
+@pytest.mark.parametrize(
+    "delta", [{}, {"role": "assistant"}, {"content": ""}, {"content": None}, {"tool_calls": []}, *NONE]
+)
 def test_a_role_or_an_empty_field_is_none(delta: dict[str, Any]) -> None:
     assert not read(event({"choices": [{"index": 0, "delta": delta}]})).token
 

@@ -99,10 +99,18 @@ def test_an_unknown_name_is_told_the_nearest_that_the_caller_may_use() -> None:
     assert "night" not in refused("nigth", {"talk"}).message
 
 
-@pytest.mark.parametrize(("name", "models"), [("auto", {"m0"}), ("m0", {"auto"}), ("shared", {"m1"}), ("auto", set())])
+DENIED = [("auto", {"m0"}), ("m0", {"auto"}), ("org/Name:ft", {"m1"}), ("shared", {"auto"}), ("auto", set())]
+
+
+@pytest.mark.parametrize(("name", "models"), DENIED)
 def test_a_key_uses_only_its_names(name: str, models: set[str]) -> None:
     error = refused(name, models)
     assert (error.code, error.status, error.param) == ("model_not_allowed", 403, "model")
+
+
+def test_of_models_with_one_id_the_first_that_a_key_may_use() -> None:
+    assert planned("shared", {"m1"}) == [("m1", "named by the client")]
+    assert PLANNER.plan(call("shared", {"m1"})).route == "m1"
 
 
 def test_a_key_with_a_route_uses_what_is_behind_it() -> None:
@@ -260,8 +268,18 @@ def test_an_arm_that_must_not_be_asked_gives_way_to_the_rules_model() -> None:
     assert [a.model.name for a in plan.attempts] == ["m1"]
     assert plan.attempts[0].reason == "rule default, since its arm cannot be asked"
     assert (plan.skipped, plan.split) == ((("m0", closed["m0"]),), Split("e", "m0", 0.5))
+    closed["m1"] = "closed as well"
+    with pytest.raises(GatewayError, match="closed as well"):
+        planner.plan(said("good day"))
     closed.clear()
     assert [a.model.name for a in planner.plan(said("good day")).attempts] == ["m0"]
+
+
+def test_an_arm_that_is_the_rules_model_is_named_once() -> None:
+    runtime = a_runtime(*MODELS, routes={"auto": Route("auto", "m0", fallback=("m1",))})
+    senses: dict[str, Any] = {"assign": lambda route, rule, unit: Split("e", "m0", 0.5)}
+    planner = a_planner(runtime, why_never=lambda m: "closed" if m.name == "m0" else None, **senses)
+    assert planner.plan(said("good day")).skipped == (("m0", "closed"),)
 
 
 def test_the_task_is_told_where_a_rule_asked_for_it() -> None:

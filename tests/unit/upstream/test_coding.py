@@ -36,15 +36,22 @@ async def decoded(encoding: bytes, pieces: Iterable[bytes]) -> list[bytes]:
     return out
 
 
-@pytest.mark.parametrize("headers", [{}, {b"content-encoding": b""}, {b"content-encoding": b" Identity "}])
+@pytest.mark.parametrize(
+    "headers", [{}, {b"content-encoding": b""}, {b"content-encoding": b" Identity "}, {b"content-encoding": b"UTF-8"}]
+)
 def test_plain_answers_need_no_decoder(headers: dict[bytes, bytes]) -> None:
     assert Decoder.of(headers) is None
 
 
 @pytest.mark.parametrize(
     ("encoding", "packed"),
-    [(b"gzip", gzip.compress(TEXT)), (b" X-GZIP ", gzip.compress(TEXT)), (b"deflate", zlib.compress(TEXT))],
-    ids=["gzip", "x-gzip", "deflate"],
+    [
+        (b"gzip", gzip.compress(TEXT)),
+        (b" X-GZIP ", gzip.compress(TEXT)),
+        (b"deflate", zlib.compress(TEXT)),
+        (b"gzip", gzip.compress(TEXT[:100]) + gzip.compress(b"") + gzip.compress(TEXT[100:])),
+    ],
+    ids=["gzip", "x-gzip", "deflate", "members"],
 )
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_any_cut_gives_the_same_bytes(encoding: bytes, packed: bytes, size: int) -> None:

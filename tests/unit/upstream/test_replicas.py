@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.call import Body
+from gateway.body import Body
 from gateway.config.runtime import Target
 from gateway.errors import CAUSES, UpstreamFailure
 from gateway.upstream.breaker import AT_ONCE, Breaker, Group, Limits
@@ -324,3 +324,20 @@ async def test_each_call_is_told_to_whoever_watches() -> None:
     await rig.send()
     await rig.send({0: "cut"})
     assert len(calls) == 2
+
+
+async def test_addresses_that_were_asked_come_last() -> None:
+    rig = Rig(3)
+    asked: set[Target] = set()
+
+    async def ask(door: Door) -> Any:
+        raise UpstreamFailure("server_error", str(door.target.port))
+
+    seen = []
+    for number in range(4):
+        assert rig.replicas.other(asked) is (number < 3)
+        with pytest.raises(UpstreamFailure) as failure:
+            await rig.replicas.send(SHORT, ask, asked)
+        seen.append(failure.value.detail)
+    assert len(set(seen[:3])) == 3
+    assert not Rig(1).replicas.other(set())

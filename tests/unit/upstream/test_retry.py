@@ -91,3 +91,14 @@ def test_each_upstream_has_its_own() -> None:
         pass
     assert policy.second_chance([failed("connect")], 600.0) is None
     assert policy.budgets["u1"].spend()
+
+
+@pytest.mark.parametrize("cause", sorted(CAUSES))
+def test_another_address_is_asked_at_once(cause: str) -> None:
+    """Whatever it was, if another model could have answered; nothing that the gateway itself lacks."""
+    failures = [failed(cause, retry_after=5.0)]
+    found = retries().second_chance(failures, 600.0, lambda attempt: attempt.model.name == "m0")
+    moves = CAUSES[cause].next == "yes" and cause not in ("limit", "pool")
+    assert (found is not None and found.wait == 0.0) is moves
+    again = [*failures, *failures]
+    assert retries().second_chance(again, 600.0, lambda attempt: True) is None

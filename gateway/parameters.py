@@ -8,13 +8,34 @@ from typing import Any
 
 import msgspec
 
-from gateway.call import Body
+from gateway.body import Body
 from gateway.config.schema import Policy
 from gateway.errors import UpstreamFailure
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 Changes = dict[str, bytes | None]
 """Parameter -> its new JSON; None: it goes."""
+
+
+class Altered(Body, frozen=True):
+    """A body as a model's policy leaves it, for who only reads its fields."""
+
+    changed: Changes
+
+    def field(self, name: str) -> bytes | None:
+        """See `Body.field`."""
+        return self.changed[name] if name in self.changed else Body.field(self, name)
+
+
+def altered(body: Body, policies: Mapping[str, Policy]) -> Body:
+    """What a model is asked: the body with its policy applied; one that the policy rejects as it is."""
+    if not policies:
+        return body
+    try:
+        changed = changes(body, policies)
+    except UpstreamFailure:
+        return body
+    return Altered(body.raw, body.spans, body.model, body.stream, body.usage_wanted, changed)
 
 
 def changes(body: Body, policies: Mapping[str, Policy]) -> Changes:

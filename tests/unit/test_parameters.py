@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from gateway import parameters
 from gateway.config.schema import Policy
 from gateway.errors import UpstreamFailure
-from gateway.upstream import parameters, request
+from gateway.upstream import request
 from tests.unit.building import a_call, a_model
 
 BODY = b'{"model": "auto", "temperature":1.70, "top_k": 5 ,"messages":[ ],"logprobs":true}'
@@ -72,3 +73,19 @@ def test_usage_is_not_asked_of_a_model_that_drops_stream_options() -> None:
 def test_dropping_keeps_the_other_members_bytes() -> None:
     call = a_call(b'{"model":"auto","messages":[1.0, 1e-5,"\\u00e9"],"x\\u0041":{ "a" : 1 }}')
     assert parameters.rebuilt(call.body, {"model": None}) == b'{"messages":[1.0, 1e-5,"\\u00e9"],"xA":{ "a" : 1 }}'
+
+
+@pytest.mark.parametrize(
+    ("policies", "max_tokens", "choices"),
+    [
+        ({}, 50, 2),
+        ({"max_tokens": {"set": 5000}, "n": {"set": 3}}, 5000, 3),
+        ({"max_tokens": {"clamp": [1, 10]}, "n": "drop"}, 10, 1),
+        ({"max_tokens": "drop"}, None, 2),
+        ({"max_tokens": "reject"}, 50, 2),
+    ],
+)
+def test_what_a_model_is_asked(policies: dict[str, Any], max_tokens: int | None, choices: int) -> None:
+    body = a_call(b'{"model":"m","messages":[],"max_tokens":50,"n":2}').body
+    asked = parameters.altered(body, {name: Policy.model_validate(policy) for name, policy in policies.items()})
+    assert (asked.number("max_tokens"), asked.choices, asked.field("model")) == (max_tokens, choices, b'"m"')
