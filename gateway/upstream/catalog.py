@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -15,6 +15,8 @@ from gateway.upstream.client import fetch
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 300.0
 """Seconds between two tries, doubling."""
+AGAIN_SECONDS = 10.0
+"""Between two looks for an id that was doubted."""
 
 
 class Catalog:
@@ -24,11 +26,25 @@ class Catalog:
         self._log = log
         self._first_wait = first_wait
         self._found: dict[str, str] = {}
+        self._doubted = asyncio.Event()
 
     def id_of(self, model: Model) -> str:
         """The id to send: the first that the upstream lists, until that is known the first of all."""
         found = self._found.get(model.name)
         return found if found in model.ids else model.ids[0]  # what was found may be of an older configuration
+
+    def doubt(self, model: Model) -> None:
+        """An upstream did not know a model's id: with a list, another one may be right by now."""
+        if len(model.ids) > 1:
+            self._doubted.set()
+
+    async def keep(self, models: Collection[Model], again: float = AGAIN_SECONDS) -> None:
+        """`resolve`, and once more whenever an id is doubted, every `again` seconds at most. Until cancelled."""
+        while True:
+            self._doubted.clear()
+            await self.resolve(models)
+            await asyncio.sleep(again)
+            await self._doubted.wait()
 
     async def resolve(self, models: Iterable[Model]) -> None:
         """Ask each upstream once for all of its models that have several ids; again, ever later, while it fails."""
@@ -49,7 +65,7 @@ class Catalog:
             found = next((i for i in model.ids if i in listed), None)
             if found is None:
                 self._log.warning("the upstream lists none of this model's ids", model=model.name, ids=list(model.ids))
-            else:
+            elif found != self._found.get(model.name):
                 self._found[model.name] = found
                 self._log.info("model id", model=model.name, id=found)
 

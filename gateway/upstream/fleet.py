@@ -51,6 +51,7 @@ class Fleet:
             {m.name: self._replicas(m.upstream, groups[m.name]) for m in models},
             Retries(m.upstream.name for m in models),
             lambda attempt: self.catalog.id_of(attempt.model),
+            self.catalog.doubt,
         )
 
     def _replicas(self, upstream: Upstream, group: Group) -> Replicas:
@@ -83,7 +84,7 @@ class Fleet:
         """Find out, beside everything else, which of a model's ids its upstream has; the task that does."""
         if self._resolving is not None:
             self._resolving.cancel()
-        self._resolving = self._tasks.spawn(self.catalog.resolve(runtime.models.values()))
+        self._resolving = self._tasks.spawn(self.catalog.keep(runtime.models.values()))
         return self._resolving
 
     async def close(self) -> None:

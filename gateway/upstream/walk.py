@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.call import Answer, Attempt, Call, Incoming, Plan, Tried, Usage
-from gateway.config.runtime import Target
+from gateway.config.runtime import Model, Target
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
 from gateway.upstream import classify, request
 from gateway.upstream.replicas import Door, Replicas
@@ -45,12 +45,20 @@ class Down(NamedTuple):
 class Walker:
     """The upstream stage of one configuration."""
 
-    def __init__(self, replicas: Mapping[str, Replicas], retries: Retries, ids: Callable[[Attempt], str]) -> None:
+    def __init__(
+        self,
+        replicas: Mapping[str, Replicas],
+        retries: Retries,
+        ids: Callable[[Attempt], str],
+        unknown: Callable[[Model], None] = lambda model: None,
+    ) -> None:
         self._replicas = replicas
         """By model name."""
         self._retries = retries
         self._model_id = ids
         """The id to send for an attempt's model (alias lists are resolved elsewhere)."""
+        self._unknown = unknown
+        """Told of a model whose id its upstream does not know."""
 
     async def open(self, call: Call, plan: Plan, hold: Hold) -> Answer:
         """The first answer that commits. Raises GatewayError once no attempt is left or none may follow."""
@@ -122,6 +130,8 @@ class Walker:
         except UpstreamFailure as failed:
             failure = _late(call) if failed.cause == "timeout" and failed.status is None else failed
             tried.cause, tried.detail, tried.status = failure.cause, failure.detail, failure.status
+            if failure.cause == "unknown_model":
+                self._unknown(model)
             raise failure from None
 
     async def _call(self, call: Call, attempt: Attempt, hold: Hold, door: Door) -> Answer:

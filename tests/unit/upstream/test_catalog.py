@@ -60,3 +60,21 @@ async def test_what_another_configuration_found_is_not_sent(upstream: Upstream) 
     catalog = Catalog(LOG)
     await catalog.resolve([before])
     assert catalog.id_of(after) == "c"
+
+
+async def test_an_id_that_is_doubted_is_looked_up_again(upstream: Upstream) -> None:
+    upstream.script(listing("a", "b"), path="/v1/models")
+    upstream.script(listing("b"), path="/v1/models")
+    several, single = models(upstream, ("a", "b"), ("x",))
+    catalog = Catalog(LOG)
+    keeping = asyncio.ensure_future(catalog.keep([several, single], again=0.0))
+    async with asyncio.timeout(30):
+        while not upstream.requests:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        catalog.doubt(single)
+        await asyncio.sleep(0.05)
+        assert (catalog.id_of(several), len(upstream.requests)) == ("a", 1)
+        catalog.doubt(several)
+        while catalog.id_of(several) != "b":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    keeping.cancel()
