@@ -2,6 +2,7 @@
 
 folder.py    the folder's files, each read within bounds     header.py    one safetensors header
 families.py  what each family calls its MTP layers           inspection.py  all findings about one checkpoint
+mainmodel.py  what the main model lacks, by shapes.py  quantisation.py, tokenizer.py, mtp.py  the other parts
 compare.py   one checkpoint against another                  graft.py     MTP layers from one into another
 view.py      a Kimi K2 checkpoint as vLLM's MTP accepts it
 """

@@ -16,6 +16,8 @@ from serving.checkpoint.header import AGAIN, Tensor, open_regular, parse_json, r
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SUFFIX = ".safetensors"
+UNREAD = frozenset({"file-damaged", "index-damaged", "tensor-missing", "weights-missing", "weights-unread"})
+"""Findings after which it is not known which tensors there are."""
 OTHER_WEIGHTS = ("*.bin", "*.pt", "*.gguf")
 MAX_JSON_BYTES = 200_000_000
 
@@ -36,6 +38,11 @@ class Checkpoint:
         """The language model's part of the config: multimodal checkpoints nest it."""
         nested = self.config.get("text_config")
         return nested if isinstance(nested, dict) else self.config
+
+    @property
+    def unread(self) -> bool:
+        """Whether some of its weights could not be read: what is missing then is not known."""
+        return any(problem.code in UNREAD for problem in self.problems)
 
     @property
     def identity(self) -> str:

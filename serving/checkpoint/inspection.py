@@ -10,7 +10,8 @@ from typing import Any
 from serving.checkpoint.families import UNKNOWN, Family, family_of
 from serving.checkpoint.findings import SEVERITIES, Finding, Severity, amount
 from serving.checkpoint.folder import Checkpoint, read_checkpoint
-from serving.checkpoint.layers import Layers, layers, natural
+from serving.checkpoint.layers import layers, natural
+from serving.checkpoint.mainmodel import check_main
 from serving.checkpoint.memory import Memory, memory
 from serving.checkpoint.mtp import Mtp, check_mtp
 from serving.checkpoint.quantisation import check_quantisation, is_quantised, method, quantisation_config
@@ -75,7 +76,8 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
     findings = [
         *_architecture(checkpoint, family),
         *checkpoint.problems,
-        *_parameters(sorted_layers),
+        *_parameters(checkpoint),
+        *check_main(sorted_layers),
         *check_quantisation(checkpoint),
         *_context(checkpoint, own, context),
         *check_tokenizer(sorted_layers),
@@ -147,20 +149,10 @@ def _architecture(checkpoint: Checkpoint, family: Family) -> Iterator[Finding]:
         yield Finding("note", "custom-code", text, remedy="read that code first")
 
 
-def _parameters(layers: Layers) -> Iterator[Finding]:
-    """Their number, and whether whole layers of the main model are missing."""
-    checkpoint = layers.checkpoint
+def _parameters(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Their number."""
     if not checkpoint.tensors:
         return
-    wanted = natural(checkpoint.text_config.get("num_hidden_layers"))
-    gone = [n for n in range(min(wanted, 10_000)) if n not in layers.main]
-    needed = [f"{layers.prefix}embed_tokens.weight"]
-    absent = [name for name in needed if name not in checkpoint.tensors]
-    if layers.main and gone:
-        text = f"{len(gone)} of {wanted} layers have no tensors (the first is {gone[0]})"
-        yield Finding("error", "layers-missing", text, f"{layers.prefix}layers.{gone[0]}.", "copy the missing files")
-    elif layers.main and absent:
-        yield Finding("error", "layers-missing", f"{absent[0]} is missing", remedy="copy the missing files")
     count = parameters(checkpoint)
     text = f"{amount(count, '')} parameters in {len(checkpoint.tensors)} tensors and {len(checkpoint.shards)} file(s)"
     yield Finding("ok", "parameters", text)

@@ -18,7 +18,9 @@ from serving.checkpoint.mtp import VIEWED
 from serving.engine.command import engine_of
 from serving.engine.errors import EngineFailed
 
-OVERRIDES: Mapping[str, str] = MappingProxyType({"tokenizer": "tokenizer-", "quantization": "quantisation-"})
+OVERRIDES: Mapping[str, str] = MappingProxyType(
+    {"tokenizer": "tokenizer-", "quantization": "quantisation-", "hf-overrides": "main-", "load-format": "main-"}
+)
 """Flags of vLLM that take something from elsewhere, and how the codes of findings begin that then do not count."""
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """LoRA ranks that vLLM makes room for."""

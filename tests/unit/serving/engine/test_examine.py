@@ -144,6 +144,15 @@ def test_what_comes_from_elsewhere_may_be_missing(tmp_path: Path) -> None:
     assert start(path, None, tokenizer="elsewhere")[1] == []
 
 
+@pytest.mark.parametrize("flag", ["hf-overrides", "load-format"])
+def test_damage_of_the_main_model_ends_the_start_unless_it_is_read_otherwise(flag: str, tmp_path: Path) -> None:
+    path = lost(dense, lambda name: name.endswith("layers.1.self_attn.o_proj.weight")).build(tmp_path / "ft")
+    with pytest.raises(EngineFailed, match=r"layers\.1\.self_attn\.o_proj\.weight"):
+        start(path, None)
+    args: dict[str, Any] = {flag: "x"}
+    assert start(path, None, **args)[1] == []
+
+
 def test_doubts_are_said_and_it_starts(tmp_path: Path) -> None:
     tiny = dense()
     tiny.template = False
