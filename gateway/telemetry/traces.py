@@ -76,13 +76,13 @@ class CallTrace:
 
     def attempt(self, attempt: Attempt, tried: Tried) -> bytes:
         """See `call.Trace`."""
-        name = f"{self._operation} {attempt.model.name}"
-        span = self._traces.span(name, "CLIENT", self._inside, self._at(tried.started))
+        asked = attempt.model.ids[0]
+        span = self._traces.span(f"{self._operation} {asked}", "CLIENT", self._inside, self._at(tried.started))
         span.set_attributes(
             {
                 "gen_ai.operation.name": self._operation,
                 "gen_ai.provider.name": tried.upstream,
-                "gen_ai.request.model": attempt.model.ids[0],
+                "gen_ai.request.model": asked,
                 "turnout.model": tried.model,
                 "turnout.reason": attempt.reason,
             }
@@ -96,6 +96,8 @@ class CallTrace:
         if self._span.is_recording():
             self._describe(call)
             self._stages(call, now)
+        if call.answered is not None and self._attempts:
+            self._attempts[-1][1].set_attributes(_answer(call, call.answered))
         ends = [self._at(tried.started) for tried, _ in self._attempts[1:]]
         ends.append(self._at(call.committed_at or now))
         for (tried, span), end in zip(self._attempts, ends, strict=False):
@@ -105,26 +107,24 @@ class CallTrace:
         self._span.end(self._at(now))
 
     def _describe(self, call: Call) -> None:
-        plan, usage, answered = call.plan, call.usage, call.answered
+        plan, answered = call.plan, call.answered
         told: dict[str, Any] = {
             "gen_ai.operation.name": self._operation,
             "gen_ai.request.model": call.body.model,
-            "gen_ai.usage.input_tokens": usage.prompt,
-            "gen_ai.usage.output_tokens": usage.completion,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached,
-            "gen_ai.response.model": answered.model.name if answered else None,
-            "gen_ai.provider.name": answered.model.upstream.name if answered else None,
             "http.response.status_code": call.status,
             "url.path": f"/v1{call.endpoint.path}",
             "turnout.request_id": call.id,
+            "turnout.model": answered.model.name if answered else None,
             "turnout.key": call.caller.key,
             "turnout.team": call.caller.team,
             "turnout.outcome": call.outcome,
             "turnout.cost_usd": float(call.cost),
             "turnout.time_to_first_token": call.first_token - call.arrived if call.first_token else None,
         }
-        if plan is not None:
-            self._span.update_name(f"{self._operation} {plan.route}")
+        if answered is not None:
+            told |= {"gen_ai.provider.name": answered.model.upstream.name, **_answer(call, answered)}
+        if plan is not None:  # the name is known, so there are only so many
+            self._span.update_name(f"{self._operation} {call.body.model}")
             told |= {"turnout.route": plan.route, "turnout.rule": plan.rule, "turnout.task": plan.task}
             if plan.split is not None:
                 told |= {"turnout.experiment": plan.split.experiment, "turnout.arm": plan.split.arm}
@@ -148,6 +148,16 @@ class CallTrace:
             if not mark:
                 return
             start = mark
+
+
+def _answer(call: Call, answered: Attempt) -> dict[str, Any]:
+    """The conventions' attributes of an answer."""
+    return {
+        "gen_ai.response.model": answered.model.ids[0],
+        "gen_ai.usage.input_tokens": call.usage.prompt,
+        "gen_ai.usage.output_tokens": call.usage.completion,
+        "gen_ai.usage.cache_read.input_tokens": call.usage.cached,
+    }
 
 
 def open_traces(variables: Mapping[str, str]) -> Traces | None:

@@ -25,6 +25,10 @@ def spans(collector: Upstream) -> list[Span]:
     return found
 
 
+def value(span: Span, name: str) -> str:
+    return next((one.value.string_value for one in span.attributes if one.key == name), "")
+
+
 @pytest.mark.seconds
 async def test_a_calls_trace_reaches_the_collector(upstream: Upstream, second: Upstream) -> None:
     upstream.script(error(500, "no"), times=9)
@@ -35,10 +39,13 @@ async def test_a_calls_trace_reaches_the_collector(upstream: Upstream, second: U
             assert answer.header("x-turnout-model") == "m1"
         told = await asyncio.to_thread(spans, collector)
     by_name = {span.name: span for span in told}
-    assert {"chat auto", "read", "plan", "admit", "attempt", "deliver", "chat m0", "chat m1"} <= set(by_name)
+    attempts = {value(span, "turnout.model"): span for span in told if span.kind == Span.SPAN_KIND_CLIENT}
+    assert set(attempts) == {"m0", "m1"}
+    assert [value(attempts[name], "gen_ai.response.model") for name in ("m0", "m1")] == ["", "fake"]
+    assert {"chat auto", "read", "plan", "admit", "attempt", "deliver", "chat fake"} <= set(by_name)
     assert {span.trace_id.hex() for span in told} == {TRACE}
     sent = (await second.call()).header("traceparent")
-    assert sent == f"00-{TRACE}-{by_name['chat m1'].span_id.hex()}-01"
+    assert sent == f"00-{TRACE}-{attempts['m1'].span_id.hex()}-01"
     assert all(b"prompt-mark" not in request.body for request in collector.requests)
 
 

@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.telemetry.traces import Traces, open_traces
 from tests.unit.building import a_call, a_model, an_upstream
 
-M0, M1 = a_model("m0"), a_model("m1", an_upstream("u1"), ids=("kimi-k2.5",))
+M0, M1 = a_model("m0", ids=("glm",)), a_model("m1", an_upstream("u1"), ids=("kimi-k2.5", "kimi"))
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -65,14 +65,18 @@ def test_a_call_its_stages_and_its_attempts(traces: Traces, kept: InMemorySpanEx
     assert call.trace is not None
     call.trace.end(call, 107.0)
     spans = ended(kept)
-    names = ("chat auto", "read", "plan", "admit", "attempt", "deliver", "chat m0", "chat m1")
+    names = ("chat auto", "read", "plan", "admit", "attempt", "deliver", "chat glm", "chat kimi-k2.5")
     assert set(spans) == set(names)
     assert [seconds(spans[name]) for name in names] == [7.0, 0.1, 0.1, 0.1, 3.7, 3.0, 0.7, 3.0]
     root = spans["chat auto"]
     assert root.context is not None
     assert root.parent is None
     assert {s.parent.span_id for s in spans.values() if s.parent} == {root.context.span_id}
-    assert [spans[name].kind.name for name in ("chat auto", "chat m1", "plan")] == ["SERVER", "CLIENT", "INTERNAL"]
+    assert [spans[name].kind.name for name in ("chat auto", "chat kimi-k2.5", "plan")] == [
+        "SERVER",
+        "CLIENT",
+        "INTERNAL",
+    ]
 
 
 def test_what_they_tell(traces: Traces, kept: InMemorySpanExporter) -> None:
@@ -82,13 +86,18 @@ def test_what_they_tell(traces: Traces, kept: InMemorySpanExporter) -> None:
     spans = ended(kept)
     whole = told(spans["chat auto"])
     assert whole["gen_ai.operation.name"] == "chat"
-    assert (whole["gen_ai.request.model"], whole["gen_ai.response.model"]) == ("auto", "m1")
+    assert (whole["gen_ai.request.model"], whole["gen_ai.response.model"]) == ("auto", "kimi-k2.5")
     assert (whole["gen_ai.usage.input_tokens"], whole["gen_ai.usage.output_tokens"]) == (30, 11)
     assert (whole["turnout.rule"], whole["turnout.task"], whole["turnout.arm"]) == ("code", "debug", "m1")
     assert whole["turnout.time_to_first_token"] == 3.5
-    failed, answered = spans["chat m0"], spans["chat m1"]
+    assert (whole["turnout.model"], whole["gen_ai.provider.name"]) == ("m1", "u1")
+    failed, answered = spans["chat glm"], spans["chat kimi-k2.5"]
     assert (told(failed)["error.type"], failed.status.is_ok) == ("timeout", False)
     assert (told(answered)["gen_ai.request.model"], told(answered)["gen_ai.provider.name"]) == ("kimi-k2.5", "u1")
+    assert (told(answered)["gen_ai.response.model"], told(answered)["turnout.model"]) == ("kimi-k2.5", "m1")
+    tokens = [told(answered)[f"gen_ai.usage.{kind}"] for kind in ("input_tokens", "output_tokens")]
+    assert (tokens, told(answered)["gen_ai.usage.cache_read.input_tokens"]) == ([30, 11], 20)
+    assert not [name for name in told(failed) if name.startswith(("gen_ai.usage", "gen_ai.response"))]
     assert "prompt-mark" not in str([s.to_json() for s in spans.values()])
 
 
@@ -122,6 +131,18 @@ def test_a_call_that_got_nowhere(traces: Traces, kept: InMemorySpanExporter) -> 
     spans = ended(kept)
     assert set(spans) == {"chat", "read", "plan"}
     assert (told(spans["chat"])["error.type"], spans["chat"].status.is_ok) == ("model_not_found", False)
+
+
+def test_spans_are_named_by_the_model_that_they_ask_for(traces: Traces, kept: InMemorySpanExporter) -> None:
+    """By `{gen_ai.operation.name} {gen_ai.request.model}`, as the conventions have it; stages are none of these."""
+    call = traced(traces)
+    assert call.trace is not None
+    call.trace.end(call, 107.0)
+    for span in ended(kept).values():
+        if "gen_ai.operation.name" in told(span):
+            assert span.name == f"{told(span)['gen_ai.operation.name']} {told(span)['gen_ai.request.model']}"
+        else:
+            assert span.kind.name == "INTERNAL"
 
 
 @pytest.mark.parametrize(
