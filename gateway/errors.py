@@ -40,7 +40,12 @@ ERRORS: Mapping[str, ErrorKind] = MappingProxyType(
             401, "authentication_error", "caller", "The gateway key is missing or wrong.", "Send a key of this gateway."
         ),
         "model_not_allowed": ErrorKind(
-            403, "permission_error", "caller", "This key may not use that model.", "Use a model listed by /v1/models."
+            403,
+            "permission_error",
+            "caller",
+            "This key may not use that model.",
+            "Use a model listed by /v1/models.",
+            False,
         ),
         "model_not_found": ErrorKind(
             404, "invalid_request_error", "caller", "No model or route has this name.", "See /v1/models for the names."

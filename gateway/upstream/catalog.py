@@ -39,12 +39,12 @@ class Catalog:
             self._doubted.set()
 
     async def keep(self, models: Collection[Model], again: float = AGAIN_SECONDS) -> None:
-        """`resolve`, and once more whenever an id is doubted, every `again` seconds at most. Until cancelled."""
+        """`resolve` whenever an id is doubted, every `again` seconds at most. Until cancelled."""
         while True:
+            await self._doubted.wait()
             self._doubted.clear()
             await self.resolve(models)
             await asyncio.sleep(again)
-            await self._doubted.wait()
 
     async def resolve(self, models: Iterable[Model]) -> None:
         """Ask each upstream once for all of its models that have several ids; again, ever later, while it fails."""

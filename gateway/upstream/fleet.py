@@ -39,7 +39,7 @@ class Fleet:
         self._proxied: dict[tuple[Target, str], ProxiedClient] = {}
         self._upstreams: Mapping[str, Upstream] = {}
         """As the file has them: with the replicas that are drained."""
-        self._resolving: asyncio.Task[None] | None = None
+        self._resolving: list[asyncio.Task[None]] = []
 
     def configure(self, runtime: Runtime, written: Runtime) -> Walker:
         """The stage of a configuration; `written`: the same as its file says, without changes at run time."""
@@ -82,10 +82,12 @@ class Fleet:
 
     def resolve(self, runtime: Runtime) -> asyncio.Task[None]:
         """Find out, beside everything else, which of a model's ids its upstream has; the task that does."""
-        if self._resolving is not None:
-            self._resolving.cancel()
-        self._resolving = self._tasks.spawn(self.catalog.keep(runtime.models.values()))
-        return self._resolving
+        for task in self._resolving:
+            task.cancel()
+        models = runtime.models.values()
+        first = self._tasks.spawn(self.catalog.resolve(models))
+        self._resolving = [first, self._tasks.spawn(self.catalog.keep(models))]
+        return first
 
     async def close(self) -> None:
         """Close all connections."""

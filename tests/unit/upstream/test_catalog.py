@@ -67,10 +67,9 @@ async def test_an_id_that_is_doubted_is_looked_up_again(upstream: Upstream) -> N
     upstream.script(listing("b"), path="/v1/models")
     several, single = models(upstream, ("a", "b"), ("x",))
     catalog = Catalog(LOG)
+    await catalog.resolve([several, single])
     keeping = asyncio.ensure_future(catalog.keep([several, single], again=0.0))
     async with asyncio.timeout(30):
-        while not upstream.requests:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
         catalog.doubt(single)
         await asyncio.sleep(0.05)
         assert (catalog.id_of(several), len(upstream.requests)) == ("a", 1)
