@@ -16,6 +16,7 @@ from serving.checkpoint.memory import Memory, memory
 from serving.checkpoint.mtp import Mtp, check_mtp
 from serving.checkpoint.quantisation import check_quantisation, is_quantised, method, quantisation_config
 from serving.checkpoint.tokenizer import check_tokenizer
+from serving.checkpoint.values import check_values
 
 ROPE = ("rope_scaling", "rope_parameters")
 
@@ -75,6 +76,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
     mtp, need = check_mtp(sorted_layers), memory(sorted_layers, context or own)
     findings = [
         *_architecture(checkpoint, family),
+        *check_values(checkpoint, family),
         *checkpoint.problems,
         *_parameters(checkpoint),
         *check_main(sorted_layers),
@@ -83,7 +85,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
         *check_tokenizer(sorted_layers),
         *_parsers(family),
         *mtp.findings,
-        Finding("ok", "memory", str(need)),
+        Finding("ok" if need.known else "note", "memory", str(need)),
         Finding("ok", "identity", f"identity {identity[:16]} (config, names, dtypes, shapes and sizes)"),
     ]
     return Report(
@@ -162,6 +164,10 @@ def _context(checkpoint: Checkpoint, own: int, wanted: int | None) -> Iterator[F
     if wanted and own and wanted > own:
         text = f"a context of {wanted} tokens is wanted, the model's own is {own}"
         yield Finding("warning", "context-too-long", text, "max_position_embeddings", f"ask for {own} or less")
+        return
+    if not own:
+        text = "the model's context is not known: config.json has no usable max_position_embeddings"
+        yield Finding("note", "context", text, remedy="set engine.args.max-model-len")
         return
     scaled = next((checkpoint.text_config[key] for key in ROPE if checkpoint.text_config.get(key)), None)
     kind = (scaled.get("rope_type") or scaled.get("type")) if isinstance(scaled, dict) else None

@@ -17,6 +17,8 @@ Layer = Mapping[str, Tensor]
 
 PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.")
 """Of the language model's tensors: plain and multimodal checkpoints, the latter in several spellings."""
+LARGEST = 10**12
+"""No count of a config is larger; what is would overflow further on."""
 _NUMBERED = re.compile(r"^(|.*?\.)layers\.(\d{1,6})\.(.+)$", re.DOTALL)
 _EXPERT = re.compile(r"(?<=experts\.)\d+\.")
 _FUSED = re.compile(r"(.*\bexperts\.)(gate_up_proj|down_proj)(?:\.weight)?$")
@@ -73,8 +75,8 @@ def layers(checkpoint: Checkpoint, family: Family) -> Layers:
 
 
 def natural(value: object, default: int = 0) -> int:
-    """A number of a config that is not negative, else the default."""
-    return value if type(value) is int and value >= 0 else default
+    """A number of a config that is not negative, nor beyond all measure, else the default."""
+    return value if type(value) is int and 0 <= value <= LARGEST else default
 
 
 def modules(names: Iterable[str]) -> dict[str, set[str]]:

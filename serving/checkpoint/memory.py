@@ -28,8 +28,9 @@ class Memory:
     kv_per_token: int
     """On one GPU without tensor parallelism; 0 where the config does not tell."""
     kv_kind: str
-    """MLA, GQA, MHA or MQA."""
+    """MLA, GQA, MHA or MQA; empty where the config does not tell."""
     context: int
+    """0: not known; then the GPUs are those for the weights alone."""
     gpus: Mapping[str, int | None]
     """`80 GB` -> how many, None where more than 32 would be needed."""
 
@@ -37,8 +38,18 @@ class Memory:
         """One line."""
         cache = f"{self.kv_per_token / 1024:.1f} KiB of KV cache per token ({self.kv_kind})"
         whole = f"{amount(self.kv_per_token * self.context)} at {self.context} tokens"
+        told = ", ".join([cache] + [whole] * bool(self.context)) if self.kv_kind else "KV cache not known"
         fits = ", ".join(f"{count or 'more than 32'} x {size}" for size, count in self.gpus.items())
-        return f"weights {amount(self.weights)}, {cache}, {whole}; GPUs for one such request: {fits}"
+        return f"weights {amount(self.weights)}, {told}; GPUs for {self._holding}: {fits}"
+
+    @property
+    def known(self) -> bool:
+        """Whether the config tells all that the estimate needs."""
+        return bool(self.kv_kind and self.context)
+
+    @property
+    def _holding(self) -> str:
+        return "one such request" if self.known else "the weights alone"
 
 
 def memory(layers: Layers, context: int) -> Memory:
@@ -47,7 +58,7 @@ def memory(layers: Layers, context: int) -> Memory:
     weights = sum(tensor.size for tensor in layers.checkpoint.tensors.values())
     width, kind, divisible = _per_layer(config)
     per_token = width * _cached_layers(layers) * _element(layers) // 8
-    heads = natural(config.get("num_attention_heads"), 1)
+    heads = natural(config.get("num_attention_heads")) or 1
     gpus = {}
     for size in GPUS:
         room = size * 1e9 * USED - WORKING_BYTES
@@ -65,8 +76,10 @@ def _per_layer(config: Mapping[str, Any]) -> tuple[int, str, int]:
     heads = natural(config.get("num_attention_heads"))
     groups = natural(config.get("num_key_value_heads"), heads)
     width = natural(config.get("head_dim")) or (natural(config.get("hidden_size")) // heads if heads else 0)
+    if not groups * width:
+        return 0, "", 1
     kind = "MHA" if groups == heads else "MQA" if groups == 1 else "GQA"
-    return 2 * groups * width, kind, groups or 1
+    return 2 * groups * width, kind, groups
 
 
 def _cached_layers(layers: Layers) -> int:

@@ -87,15 +87,21 @@ def _incomplete(layers: Layers, wanted: int) -> Iterator[Finding]:
     if joint:
         yield Finding("warning", "mtp-incomplete", f"MTP lacks {some(joint)}", remedy=remedy)
     expected = _expected(layers)
-    for number in range(wanted):
-        layer = layers.mtp.get(number, {})
+    absent = wanted - sum(number < wanted for number in layers.mtp)
+    if absent:
+        first = next(number for number in range(wanted) if number not in layers.mtp)
+        text = f"{absent} of {wanted} MTP layer(s) have no tensors (the first is {first})"
+        yield Finding("warning", "mtp-incomplete", text, layers.begin(first), remedy)
+    for number, layer in sorted(layers.mtp.items()):
+        if number >= wanted:
+            break
         have = modules(layer)
         missing = [name for name in expected if name not in have]
         scarce = [name for name, experts in expected.items() if _fewer(have.get(name, experts), experts)]
         if missing:
-            lost = f"{len(missing)} of {len(expected)} weights ({some(missing)}){_harm(layers, missing, layer)}"
+            lost = f"{len(missing)} of {len(expected)} weights ({some(missing)}){_harm(layers, missing)}"
         elif scarce:
-            lost = f"experts ({some(scarce)}){_harm(layers, scarce, layer)}"
+            lost = f"experts ({some(scarce)}){_harm(layers, scarce)}"
         else:
             continue
         yield Finding("warning", "mtp-incomplete", f"MTP layer {number} lacks {lost}", layers.begin(number), remedy)
@@ -111,10 +117,10 @@ def _fewer(have: set[str], expected: set[str]) -> bool:
     return "all" not in have | expected and len(have) < len(expected)
 
 
-def _harm(layers: Layers, missing: list[str], layer: Layer) -> str:
+def _harm(layers: Layers, missing: list[str]) -> str:
     """What vLLM makes of a layer of which only linears of the decoder block are lost: it does not check those."""
-    checked = [name for name in missing if name in layers.family.extras or "norm" in name.split(".")[-2]]
-    if not layer or checked or not layers.family.silent:
+    checked = [name for name in missing if name in layers.family.extras or "norm" in name]
+    if checked or not layers.family.silent:
         return ""
     return ", linears only: vLLM starts silently and drafts noise"
 

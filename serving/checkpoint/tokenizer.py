@@ -70,6 +70,7 @@ def _vocabulary(layers: Layers, tokenizer: Tokenizer) -> list[Finding]:
     declared = natural(layers.checkpoint.text_config.get("vocab_size"))
     embedding = layers.checkpoint.tensors.get(f"{layers.prefix}embed_tokens.weight")
     rows = embedding.shape[0] if embedding and embedding.shape else declared
+    declared = declared or rows  # a vocab_size that is none is told by values.py
     if rows != declared:
         text = f"the embedding has {rows} rows, config.json says vocab_size {declared}"
         return [Finding("error", "vocabulary", text, f"{layers.prefix}embed_tokens.weight", "correct vocab_size")]

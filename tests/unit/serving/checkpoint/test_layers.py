@@ -50,4 +50,4 @@ def test_experts_in_one_tensor_or_in_many_are_the_same_weights() -> None:
 
 
 def test_only_whole_numbers_count() -> None:
-    assert [natural(value, 7) for value in (3, 0, -1, True, "3", None, 2.0)] == [3, 0, 7, 7, 7, 7, 7]
+    assert [natural(value, 7) for value in (3, 0, -1, True, "3", None, 2.0, 10**400)] == [3, 0, 7, 7, 7, 7, 7, 7]

@@ -32,7 +32,8 @@ def needed(config: dict[str, Any], weights: int = 10**9, context: int = 1000) ->
         (MHA, "MHA", 32 * 2 * 4096 * 2),
         ({**HYBRID, "full_attention_interval": 4}, "GQA", 12 * 2 * 2 * 256 * 2),
         ({**HYBRID, "layer_types": ["linear_attention", "full_attention"]}, "GQA", 2 * 2 * 256 * 2),
-        ({}, "MHA", 0),
+        ({}, "", 0),
+        ({"num_hidden_layers": 3, "num_attention_heads": 0, "hidden_size": 64}, "", 0),
     ],
 )
 def test_bytes_per_token(config: dict[str, Any], kind: str, per_token: int) -> None:
@@ -56,4 +57,13 @@ def test_it_is_one_line() -> None:
     assert str(needed(MLA, 10**13)) == (
         "weights 10 TB, 68.6 KiB of KV cache per token (MLA), 70.3 MB at 1000 tokens; "
         "GPUs for one such request: more than 32 x 80 GB, more than 32 x 141 GB"
+    )
+
+
+def test_what_is_not_known_is_not_a_number() -> None:
+    assert (
+        str(needed({}, 10**9)) == "weights 1 GB, KV cache not known; GPUs for the weights alone: 1 x 80 GB, 1 x 141 GB"
+    )
+    assert str(needed(MLA, 10**9, 0)) == (
+        "weights 1 GB, 68.6 KiB of KV cache per token (MLA); GPUs for the weights alone: 1 x 80 GB, 1 x 141 GB"
     )

@@ -78,3 +78,17 @@ def test_another_float_is_a_note(tmp_path: Path) -> None:
     mtp = checked(tiny, tmp_path / "c")
     assert mtp.usable
     assert by_code(mtp, "mtp-dtype").severity == "note"
+
+
+def test_a_huge_count_is_counted_not_walked(tmp_path: Path) -> None:
+    tiny = mimo()
+    tiny.config["num_nextn_predict_layers"] = 10**9
+    assert [finding.text for finding in checked(tiny, tmp_path / "c").findings] == [
+        "999999999 of 1000000000 MTP layer(s) have no tensors (the first is 1)"
+    ]
+
+
+def test_a_lost_tensor_whose_name_has_no_dot(tmp_path: Path) -> None:
+    tiny = mimo()
+    tiny.tensors |= {f"model.layers.{number}.scalar": ("BF16", (1,)) for number in range(2)}
+    assert "lacks 1 of 14 weights (scalar)" in by_code(checked(tiny, tmp_path / "c"), "mtp-incomplete").text
