@@ -15,7 +15,7 @@ from gateway.config.runtime import Runtime
 from gateway.database import DatabaseDown
 from gateway.errors import GatewayError
 
-_STATUS = MappingProxyType({"wrong": 400, "missing": 404, "taken": 409, "dead": 409, "full": 409})
+_STATUS = MappingProxyType({"wrong": 400, "taken": 409, "dead": 409, "full": 409})
 
 
 class KeyAdmin:
@@ -69,7 +69,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except KeyRefused as refusal:
-        field, status = refusal.field or None, _STATUS[refusal.reason]
+        field, status = refusal.field or None, _STATUS.get(refusal.reason)
+        if status is None:
+            raise GatewayError("unknown_path", f"{refusal}.", param=field) from None
         raise GatewayError("invalid_request", f"{refusal}.", param=field, status=status) from None
     except DatabaseDown:
         text = "The gateway's database does not answer: keys cannot be changed or listed now; those that exist work."

@@ -66,7 +66,14 @@ def _session(key: str, request: Request) -> str:
 def nothing_else(admin: APIRouter) -> None:
     """Whatever has no route yet is unknown, and only to those who are let in. Comes after all other routes."""
 
-    @admin.api_route("/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+    @admin.api_route("", methods=methods, include_in_schema=False)
+    async def bare(request: Request) -> None:
+        text = f"Nothing is served at {request.method} /admin itself: try /admin/state, or /ops for the page."
+        raise GatewayError("unknown_path", text)
+
+    @admin.api_route("/{rest:path}", methods=methods, include_in_schema=False)
     async def unknown(request: Request, rest: str) -> None:
         raise GatewayError("unknown_path", f"Nothing is served at {request.method} /admin/{rest[:200]}.")
 

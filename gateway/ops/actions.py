@@ -184,7 +184,7 @@ def _replicas(admin: APIRouter, gateway: Operated) -> None:
         targets = _known("upstream", name, gateway.written.upstreams).targets
         if not (index.isascii() and index.isdigit() and int(index[:6]) < len(targets)):
             text = f"Upstream '{name}' has {len(targets)} replicas, counted from 0; there is none with this number."
-            raise GatewayError("invalid_request", text, status=404, param="index")
+            raise GatewayError("unknown_path", text, param="index")
         await _done(gateway.overrides.drain(name, targets[int(index)], asked.drained, actor(request)))
         return answered({"upstream": name, "index": int(index), "drained": asked.drained})
 
@@ -257,7 +257,7 @@ class _Tried(Response):
 def _known(kind: str, name: str, known: Mapping[str, T]) -> T:
     if name not in known:
         text = f"The file has no {kind} '{name[:100]}'; it has: {', '.join(known)[:500] or 'none'}."
-        raise GatewayError("invalid_request", text, status=404, param="name")
+        raise GatewayError("model_not_found" if kind == "model" else "unknown_path", text, param="name")
     return known[name]
 
 
@@ -266,7 +266,7 @@ async def _done(change: Awaitable[None]) -> None:
         await change
     except DatabaseDown:
         text = "The gateway's database does not answer: nothing can be changed now; what was changed before holds."
-        raise GatewayError("internal_error", text, retry_after=5, status=503) from None
+        raise GatewayError("database_unavailable", text, retry_after=5) from None
 
 
 def _read(body: bytes, kind: type[T]) -> T:

@@ -43,7 +43,7 @@ def mount(admin: APIRouter, ledger: Past, audit: Audited) -> None:
         calls = await _asked(ledger.calls_of(request_id))
         if not calls:
             text = "The ledger has no call with this request id. (A call is there half a second after its end.)"
-            raise GatewayError("invalid_request", text, status=404, param="id")
+            raise GatewayError("unknown_path", text, param="id")
         return answered({"calls": calls})
 
     @admin.get("/audit", summary="Who changed what, newest first")
@@ -56,7 +56,7 @@ async def _asked(rows: Awaitable[Rows]) -> Rows:
         return await rows
     except DatabaseDown:
         text = "The gateway's database does not answer now; calls go on, and are counted."
-        raise GatewayError("internal_error", text, retry_after=5, status=503) from None
+        raise GatewayError("database_unavailable", text, retry_after=5) from None
 
 
 def _limit(request: Request, usual: int) -> int:

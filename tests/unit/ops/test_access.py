@@ -68,6 +68,9 @@ async def test_what_is_not_there_is_guarded_as_well() -> None:
                 assert (await client.request(method, path)).status_code == 401
                 known = await client.request(method, path, headers={"x-api-key": "admin"})
                 assert (known.status_code, known.json()["said"]) == (404, f"Nothing is served at {method} {path}.")
+            assert (await client.request(method, "/admin")).status_code == 401
+            bare = await client.request(method, "/admin", headers={"x-api-key": "admin"})
+            assert (bare.status_code, "/admin/state" in bare.json()["said"]) == (404, True)
 
 
 OK = (200, "2 admin API, 127.0.0.9")

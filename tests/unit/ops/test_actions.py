@@ -148,7 +148,7 @@ async def test_changes(site: Site, stand: Operated, path: str, body: Any, change
     assert (await site.ask("POST", f"/admin/{path}", body, x_api_key="no")).status_code == 401
     stand.down = True
     down = await site.ask("POST", f"/admin/{path}", body)
-    assert (down.status_code, down.json()["code"], "secret" in down.text) == (503, "internal_error", False)
+    assert (down.status_code, down.json()["code"], "secret" in down.text) == (503, "database_unavailable", False)
     assert stand.done == [change]
 
 
@@ -192,6 +192,9 @@ async def test_what_is_refused(site: Site, stand: Operated, path: str, body: byt
     got = await site.ask("POST", f"/admin/{path}", body)
     assert (got.status_code, stand.done) == (status, []), got.text
     assert got.json()["message"]
+    if status == 404:
+        model = path.startswith("models/")
+        assert got.json()["code"] == ("model_not_found" if model else "unknown_path")
 
 
 @pytest.mark.parametrize(

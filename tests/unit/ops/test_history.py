@@ -60,7 +60,7 @@ async def test_questions(site: Site, past: Past, path: str, document: Any) -> No
     assert (await site.ask("GET", f"/admin/{path}", x_api_key="no")).status_code == 401
     past.down = True
     down = await site.ask("GET", f"/admin/{path}")
-    assert (down.status_code, "secret" in down.text) == (503, False)
+    assert (down.status_code, down.json()["code"], "secret" in down.text) == (503, "database_unavailable", False)
 
 
 @pytest.mark.parametrize("limit", ["0", "501", "-1", "x", "1.5", "٣", "9" * 5000])
@@ -71,4 +71,5 @@ async def test_wrong_limits(site: Site, limit: str) -> None:
 
 async def test_an_unknown_request(site: Site) -> None:
     answer = await site.ask("GET", "/admin/requests/nobody's")
-    assert (answer.status_code, answer.json()["param"]) == (404, "id")
+    error = answer.json()
+    assert (answer.status_code, error["code"], error["param"]) == (404, "unknown_path", "id")
