@@ -98,7 +98,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
         identity=identity,
         mtp=mtp,
         memory=need,
-        findings=(*findings, _verdict(findings, mtp)),
+        findings=(*findings, _verdict(findings, mtp, family)),
     )
 
 
@@ -182,13 +182,19 @@ def _parsers(family: Family) -> Iterator[Finding]:
         yield Finding("ok", "parsers", f"parsers that fit, for engine.args: {', '.join(told)}")
 
 
-def _verdict(findings: list[Finding], mtp: Mtp) -> Finding:
+def _verdict(findings: list[Finding], mtp: Mtp, family: Family) -> Finding:
     """The last line: will it serve, and with which speculator."""
     grave = [finding for finding in findings if finding.severity == "error"]
     if grave:
         return Finding("error", "verdict", f"it will not serve: {grave[0]}")
+    if any(finding.code == "weights-unread" for finding in findings):
+        return Finding("warning", "verdict", "whether it serves is not known: its weights were not read")
     speculator = "with speculator mtp" if mtp.usable else "without MTP"
     doubts = sum(finding.severity == "warning" for finding in findings)
     if doubts:
         return Finding("warning", "verdict", f"it serves {speculator}, but not well: {doubts} warning(s) above")
+    if family is UNKNOWN:
+        return Finding(
+            "ok", "verdict", "nothing was found against it; whether vLLM serves its model type is not known here"
+        )
     return Finding("ok", "verdict", f"it serves, {speculator}")

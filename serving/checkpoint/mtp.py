@@ -16,6 +16,8 @@ OTHERS = "eagle3, dflash, draft_model, ngram or suffix"
 VIEWED = "kimi_k2"
 """The family whose MTP layers vLLM takes only in a view (view.py)."""
 
+UNREAD = Finding("note", "mtp-unread", "whether the MTP layers are all there is not known: not all weights were read")
+
 
 @dataclass(frozen=True, slots=True)
 class Mtp:
@@ -40,7 +42,8 @@ def check_mtp(layers: Layers) -> Mtp:
     if not tensors:
         return Mtp(declared, 0, 0, complete=False, usable=False, findings=(_none(layers, declared),))
     wanted = declared or (family.implied if declared is None else present) or present
-    broken = [*_incomplete(layers, wanted), *_shapes(layers)]
+    lacking = list(_incomplete(layers, wanted))
+    broken = [*([UNREAD] if lacking and layers.checkpoint.unread else lacking), *_shapes(layers)]
     implied = declared is None and family.implied > 0
     undeclared = [] if declared or implied else [_undeclared(layers)]
     whole = [] if broken else [_complete(layers, wanted), *_unmapped(layers), *([_implied(layers)] if implied else [])]
@@ -59,6 +62,8 @@ def declared_layers(layers: Layers) -> int | None:
 def _none(layers: Layers, declared: int | None) -> Finding:
     """There are no MTP tensors under the family's names."""
     family, checkpoint = layers.family, layers.checkpoint
+    if checkpoint.unread:
+        return UNREAD
     if declared:
         text = f"config.json declares {declared} MTP layer(s), the checkpoint holds no tensor of them"
         return Finding("warning", "mtp-missing", text, family.count_key, GRAFT.format(path=checkpoint.path))

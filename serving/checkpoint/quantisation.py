@@ -71,13 +71,15 @@ def left_alone(config: Mapping[str, Any] | None) -> Callable[[str], bool]:
 
 def check_quantisation(checkpoint: Checkpoint) -> list[Finding]:
     """Config against tensors, and the dtype of what is not quantised."""
+    if not checkpoint.tensors:
+        return []
     config = quantisation_config(checkpoint)
     quantised = [name for name, tensor in checkpoint.tensors.items() if is_quantised(tensor)]
     name = method(config)
     if quantised and config is None:
         text = f"{len(quantised)} tensors are quantised ({some(quantised)}), config.json has no quantization_config"
         return [Finding("error", "quantisation-undeclared", text, remedy="copy that section from the base checkpoint")]
-    if config is not None and not quantised and checkpoint.tensors:
+    if config is not None and not quantised:
         text = f"config.json says {name}, but no tensor is quantised"
         return [Finding("warning", "quantisation-absent", text, remedy="remove quantization_config, or quantise anew")]
     shares = _shares(checkpoint.tensors.values())

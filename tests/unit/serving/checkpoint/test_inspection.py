@@ -298,8 +298,29 @@ def test_without_weights_it_does_not_serve_and_other_formats_are_told(tmp_path: 
     path = dense().build(tmp_path / "c")
     (path / "model.safetensors").rename(path / "pytorch_model.bin")
     assert found(path) == {"weights-unread": "warning"}
+    assert inspect(path).findings[-1].text == "whether it serves is not known: its weights were not read"
     (path / "pytorch_model.bin").unlink()
     assert found(path) == {"weights-missing": "error"}
+
+
+@pytest.mark.parametrize("damage", [truncated, pointer, missing])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_of_what_was_not_read_nothing_is_said_to_be_missing(
+    damage: Callable[[Path], object], shards: int, tmp_path: Path
+) -> None:
+    """Neither the MTP layers, with a graft as remedy, nor the dtype of no tensor."""
+    path = mimo().build(tmp_path / "c", shards=shards)
+    if shards == 1:
+        (path / "model.safetensors").rename(path / "model-00002-of-00003.safetensors")
+    damage(path)
+    findings = inspect(path).findings
+    assert {f.code for f in findings if f.severity in ("warning", "error")} <= {
+        "file-damaged",
+        "weights-missing",
+        "verdict",
+    }
+    assert "mtp-unread" in {f.code for f in findings}
+    assert all(f.text for f in findings)
 
 
 def test_links_are_followed_but_told(tmp_path: Path) -> None:
@@ -353,6 +374,7 @@ def test_an_unknown_family_is_told(tmp_path: Path) -> None:
     report = inspect(tiny.build(tmp_path / "c"))
     assert report.family == "unknown"
     assert "family-unknown" in {f.code for f in report.findings if f.severity == "note"}
+    assert report.findings[-1].text.startswith("nothing was found against it; ")
 
 
 def test_another_tokenizer_of_the_same_size_is_not_seen_alone(tmp_path: Path) -> None:
