@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from gateway.config import ConfigError
+from gateway.config import ConfigError, load
 from gateway.config.env import engine_variables, environment
 from gateway.config.runtime import Runtime, Upstream
 from serving.engine.build import installed, untested
@@ -32,7 +33,14 @@ async def run_engines(
     """
     upstreams = runtime.upstreams.values() if names is None else [runtime.upstreams[name] for name in names]
     planned = [launch for upstream in upstreams for launch in plan(runtime, upstream, say)]
-    engines = Engines(planned, surroundings(runtime), on_progress, say, start_timeout)
+    engines = Engines(
+        planned,
+        surroundings(runtime),
+        on_progress,
+        say,
+        start_timeout,
+        replan=lambda name: planned_anew(runtime.file, name, say),
+    )
     await engines.start()
     try:
         await engines.ready()
@@ -59,6 +67,19 @@ def plan(runtime: Runtime, upstream: Upstream, say: Callable[[str], None] = to_s
     except ConfigError as error:
         raise EngineFailed(upstream.name, str(error)) from None
     return launches(examined(upstream, variables, say), model_ids(runtime, upstream), build)
+
+
+def planned_anew(file: Path, name: str, say: Callable[[str], None] = to_stderr) -> dict[int, Launch]:
+    """What to start for one upstream by its file and its checkpoint as they are now, by replica. EngineFailed where it
+    cannot start."""
+    try:
+        runtime = load(file)
+    except ConfigError as error:
+        raise EngineFailed(name, f"its file cannot be used now: {error}") from None
+    upstream = runtime.upstreams.get(name)
+    if upstream is None or upstream.engine is None:
+        raise EngineFailed(name, f"{file} has no such engine any more")
+    return {launch.replica: launch for launch in plan(runtime, upstream, say)}
 
 
 def model_ids(runtime: Runtime, upstream: Upstream) -> tuple[str, ...]:

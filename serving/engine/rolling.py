@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -38,17 +38,20 @@ async def roll(
     desk: Desk,
     successor: Callable[[Launch], Replica],
     say: Callable[[str], None],
+    plan: Mapping[int, Launch],
     follow: float = FOLLOW_SECONDS,
     drain: float = DRAIN_SECONDS,
 ) -> None:
-    """Replace every replica of `upstream` in the list by its successor. EngineFailed where one does not come up or
-    cannot be told of: it and the ones after it then go on as they were."""
+    """Replace every replica of `upstream` in the list by its successor, which `plan` has by the replica's number.
+    EngineFailed where one does not come up or cannot be told of: it and the ones after it then go on as they were."""
     places = [place for place, replica in enumerate(replicas) if replica.launch.upstream == upstream]
+    if any(replicas[place].launch.replica not in plan for place in places):
+        raise EngineFailed(upstream, "its file has fewer replicas than run; that takes a start, not a rolling restart")
     for number, place in enumerate(places, 1):
         old = replicas[place]
         which = f"replica {number} of {len(places)}"
         await desk.tell(upstream, f"{which}: its successor starts")
-        new = successor(old.launch.on(_spare(replicas)))
+        new = successor(plan[old.launch.replica].on(_spare(replicas)))
         try:
             await new.start()
             await new.come_up()

@@ -30,6 +30,10 @@ def to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+Replan = Callable[[str], Mapping[int, Launch]]
+"""An upstream's name -> what to start for its replicas now, by number. Raises EngineFailed where it cannot start."""
+
+
 def unseen(progress: Progress) -> None:
     """For a caller that shows no progress."""
 
@@ -38,7 +42,8 @@ class Engines:
     """The engines of `launches`, as an asynchronous context manager: started on entry, gone after exit.
 
     `environ` is what they inherit, `say` gets every line of their logs after the engine's name; `start_timeout` and
-    `grace` are seconds, `patience` and `pauses` say when one counts as lifeless and how long a restart waits.
+    `grace` are seconds, `patience` and `pauses` say when one counts as lifeless and how long a restart waits. `replan`
+    is asked before a rolling restart, in a thread; without it the launches are used again.
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class Engines:
         grace: float = GRACE,
         patience: Patience = PATIENCE,
         pauses: tuple[float, ...] = PAUSES,
+        replan: Replan | None = None,
     ) -> None:
         self._launches = tuple(launches)
+        self._replan = replan or self._as_before
         self._say = say
         self._setting = Setting(environ, on_progress, say, start_timeout, grace, patience, pauses)
         self._tasks = Tasks()
@@ -119,7 +126,8 @@ class Engines:
     async def _roll(self, upstream: str, desk: Desk, seconds: Mapping[str, float]) -> None:
         state: str | None = None
         try:
-            await roll(self._replicas, upstream, desk, self._replica, self._say, **seconds)
+            plan = await asyncio.to_thread(self._replan, upstream)
+            await roll(self._replicas, upstream, desk, self._replica, self._say, plan, **seconds)
         except (EngineFailed, OSError) as failure:
             state = f"failed: {failure}"
             self._say(f"turnout: engine {upstream}: the rolling restart ends, what ran goes on: {failure}")
@@ -127,6 +135,9 @@ class Engines:
             await desk.tell(upstream, state)
         except EngineFailed as failure:
             self._say(f"turnout: {failure}")
+
+    def _as_before(self, upstream: str) -> Mapping[int, Launch]:
+        return {launch.replica: launch for launch in self._launches if launch.upstream == upstream}
 
     def _replica(self, launch: Launch) -> Replica:
         return Replica(launch, self._setting, self._tasks)

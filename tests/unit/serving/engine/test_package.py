@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.runtime import Engine, GatewaySettings, Model, Runtime, StaticKey, Upstream
-from serving.engine import EngineFailed, model_ids, plan, run_engines, surroundings
+from serving.engine import EngineFailed, model_ids, plan, planned_anew, run_engines, surroundings
 from tests.unit.serving.engine.fakes import free_port
 
 
@@ -66,3 +66,22 @@ def test_the_gateways_keys_are_not_handed_to_engines(tmp_path: Path) -> None:
     assert not {"UPSTREAM", "ADMIN", "CALLER"} & seen.keys()
     assert seen["TURNOUT_TEST_CACHE"] == "/cache"
     assert "PATH" in seen
+
+
+def test_a_plan_anew_is_by_the_file_as_it_is_now(tmp_path: Path) -> None:
+    file = tmp_path / "routing.yaml"
+    for text, told in (
+        ("version: 1\nmodels: [", "its file cannot be used now"),
+        (UPSTREAMS + "  local: {base_url: 'http://127.0.0.1:9/v1'}\n", "has no such engine any more"),
+        (UPSTREAMS + "  local: {engine: {checkpoint: gone, port: 9}}\n", "gone does not exist"),
+    ):
+        file.write_text(text)
+        with pytest.raises(EngineFailed, match=told):
+            planned_anew(file, "local")
+
+
+UPSTREAMS = """version: 1
+models: {m: {upstream: local, model: m}}
+routes: {auto: {default: m}}
+upstreams:
+"""

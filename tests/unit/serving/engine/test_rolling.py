@@ -69,6 +69,10 @@ async def up(make: Make, *launches: Launch) -> list[Replica]:
     return replicas
 
 
+def plan_of(replicas: list[Replica]) -> dict[int, Launch]:
+    return {replica.launch.replica: replica.launch for replica in replicas}
+
+
 def pids(log: Log) -> list[int]:
     return [int(line.rpartition(" ")[2]) for line in log.lines if "| pid " in line]
 
@@ -81,7 +85,7 @@ async def test_a_successor_that_does_not_come_up_changes_nothing(make: Make, log
         return make(Launch(launch.name, broken, launch.port, launch.model, upstream=launch.upstream))
 
     with pytest.raises(EngineFailed, match="exit code 3: ValueError: a new checkpoint"):
-        await roll(replicas, "local", desk, successor, log, follow=0)
+        await roll(replicas, "local", desk, successor, log, plan_of(replicas), follow=0)
     assert replicas == [old]
     assert old.state == "ready"
     assert desk.done == [("tell", "replica 1 of 1: its successor starts")]
@@ -90,7 +94,7 @@ async def test_a_successor_that_does_not_come_up_changes_nothing(make: Make, log
 async def test_gateways_that_cannot_be_told_keep_the_old_one(make: Make, log: Log) -> None:
     (old,) = replicas = await up(make, fake_launch("local"))
     with pytest.raises(EngineFailed, match="the database is down"):
-        await roll(replicas, "local", Desk(fails="move"), make, log, follow=0)
+        await roll(replicas, "local", Desk(fails="move"), make, log, plan_of(replicas), follow=0)
     assert replicas == [old]
     assert old.state == "ready"
     assert ends(pids(log)[1])
@@ -103,7 +107,7 @@ async def test_the_old_one_ends_though_nobody_can_be_told_any_more(make: Make, l
         desk.fails = "tell"
 
     desk.move = move  # type: ignore[method-assign]
-    await roll(replicas, "local", desk, make, log, follow=0)
+    await roll(replicas, "local", desk, make, log, plan_of(replicas), follow=0)
     assert ends(pids(log)[0])
     assert replicas[0].state == "ready"
 
@@ -111,7 +115,14 @@ async def test_the_old_one_ends_though_nobody_can_be_told_any_more(make: Make, l
 async def test_calls_that_do_not_end_are_waited_for_in_vain(make: Make, log: Log) -> None:
     busy = fake_launch("local", metrics="vllm:num_requests_running 1\n")
     replicas = await up(make, busy)
-    await roll(replicas, "local", Desk(), make, log, follow=0, drain=0.3)
+    await roll(replicas, "local", Desk(), make, log, plan_of(replicas), follow=0, drain=0.3)
     assert [replica.launch.port for replica in replicas] != [busy.port]
     assert "turnout: engine local: calls still run after 0.3 s, it ends all the same" in log.lines
     assert ends(pids(log)[0])
+
+
+async def test_fewer_replicas_than_run_take_a_start(make: Make, log: Log) -> None:
+    (old,) = replicas = await up(make, fake_launch("local"))
+    with pytest.raises(EngineFailed, match="fewer replicas than run"):
+        await roll(replicas, "local", Desk(), make, log, {}, follow=0)
+    assert (replicas, old.state) == ([old], "ready")

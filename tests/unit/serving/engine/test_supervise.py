@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.engine.command import Launch
 from serving.engine.errors import EngineFailed
 from serving.engine.ready import Progress
 from serving.engine.supervise import Engines
@@ -166,6 +167,36 @@ async def test_a_rolling_restart_that_is_asked_for() -> None:
     assert desk.told[-1] is None
     assert len(pids(log)) == 5
     assert all(ends(pid, 0) for pid in pids(log))
+
+
+async def test_a_rolling_restart_starts_what_is_planned_then() -> None:
+    """Not what was started once: its checkpoint may be another by now."""
+    log, desk = Log(), Desk("local")
+    changed = fake_launch("local", log=["the new checkpoint"])
+
+    async with Engines([fake_launch("local")], {}, say=log, replan=lambda upstream: {0: changed}) as engines:
+        await engines.ready()
+        engines.serve(desk, every=0.05, follow=0.0)
+        async with asyncio.timeout(30):
+            await desk.over.wait()
+    assert any("the new checkpoint" in line for line in log.lines)
+
+
+async def test_a_rolling_restart_that_cannot_be_planned_changes_nothing() -> None:
+    log, desk = Log(), Desk("local")
+
+    def replan(upstream: str) -> dict[int, Launch]:
+        raise EngineFailed(upstream, "the checkpoint has lost its MTP layers")
+
+    async with Engines([fake_launch("local")], {}, say=log, replan=replan) as engines:
+        await engines.ready()
+        before = engines.states()
+        engines.serve(desk, every=0.05, follow=0.0)
+        async with asyncio.timeout(30):
+            await desk.over.wait()
+        assert engines.states() == before
+    assert desk.told[-1] is not None
+    assert "lost its MTP layers" in desk.told[-1]
 
 
 async def test_a_stop_in_the_middle_of_a_rolling_restart_leaves_nothing(tmp_path: Path) -> None:
