@@ -109,7 +109,7 @@ class Plan(Section):
     per: Literal["day", "month", "year"] = "month"
     """The period."""
     tokens: Count
-    """Tokens in one period, e.g. `300M`."""
+    """Tokens in one period, e.g. `300M`: each costs its share of `usd`, those beyond them as well."""
 
 
 class Price(Section):
