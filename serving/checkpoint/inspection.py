@@ -15,7 +15,7 @@ from serving.checkpoint.mainmodel import check_main
 from serving.checkpoint.memory import Memory, memory
 from serving.checkpoint.mtp import Mtp, check_mtp
 from serving.checkpoint.quantisation import check_quantisation, is_quantised, method, quantisation_config
-from serving.checkpoint.tokenizer import check_tokenizer
+from serving.checkpoint.tokenizer import check_tokenizer, thinks
 from serving.checkpoint.values import check_values
 
 ROPE = ("rope_scaling", "rope_parameters")
@@ -83,7 +83,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
         *check_quantisation(checkpoint),
         *_context(checkpoint, own, context),
         *check_tokenizer(sorted_layers),
-        *_parsers(family),
+        *_parsers(checkpoint, family),
         *mtp.findings,
         Finding("ok" if need.known else "note", "memory", str(need)),
         Finding("ok", "identity", f"identity {identity[:16]} (config, names, dtypes, shapes and sizes)"),
@@ -175,8 +175,9 @@ def _context(checkpoint: Checkpoint, own: int, wanted: int | None) -> Iterator[F
     yield Finding("ok", "context", f"context of {own} tokens{stretched}")
 
 
-def _parsers(family: Family) -> Iterator[Finding]:
-    flags = {"tool-call-parser": family.tool_parser, "reasoning-parser": family.reasoning_parser}
+def _parsers(checkpoint: Checkpoint, family: Family) -> Iterator[Finding]:
+    reasoning = family.reasoning_parser if thinks(checkpoint.path) else ""
+    flags = {"tool-call-parser": family.tool_parser, "reasoning-parser": reasoning}
     told = [f"{flag}: {name}" for flag, name in flags.items() if name]
     if told:
         yield Finding("ok", "parsers", f"parsers that fit, for engine.args: {', '.join(told)}")

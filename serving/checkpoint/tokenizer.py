@@ -16,6 +16,8 @@ from serving.checkpoint.layers import Layers, natural
 
 FILES = ("tokenizer.json", "tiktoken.model", "tokenizer.model", "vocab.json")
 TEMPLATES = ("chat_template.jinja", "chat_template.json")
+THINKING = ("<think>", "<|channel|>analysis")
+"""What a chat template holds that lets the model think before it answers."""
 FULL = 0.9
 """Below this share of the model's vocabulary a tokenizer is probably another model's; padding takes a few percent."""
 COPY = "copy the tokenizer's files from the base checkpoint"
@@ -64,6 +66,17 @@ def check_tokenizer(layers: Layers) -> list[Finding]:
         *_ends(checkpoint, tokenizer, settings),
         _template(checkpoint.path, settings),
     ]
+
+
+def thinks(path: Path) -> bool:
+    """Whether the chat template of a folder lets the model think. To a reasoning parser of vLLM all of an answer is
+    reasoning until its end is marked: with a model that does not think, answers are empty."""
+    try:
+        file = next((path / name for name in TEMPLATES if (path / name).is_file()), None)
+        text = read_bytes(file).decode(errors="replace") if file else json.dumps(_settings(path).get("chat_template"))
+    except CheckpointError:
+        return False
+    return any(mark in text for mark in THINKING)
 
 
 def _vocabulary(layers: Layers, tokenizer: Tokenizer) -> list[Finding]:

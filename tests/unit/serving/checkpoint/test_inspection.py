@@ -358,8 +358,12 @@ def test_the_report_is_json(tmp_path: Path) -> None:
 
 
 def test_parsers_that_fit_are_named(tmp_path: Path) -> None:
-    text = next(f.text for f in inspect(kimi_k2().build(tmp_path / "c")).findings if f.code == "parsers")
-    assert text.endswith("tool-call-parser: kimi_k2, reasoning-parser: kimi_k2")
+    """A reasoning parser only where the chat template thinks: else it makes all of every answer reasoning."""
+    path = kimi_k2().build(tmp_path / "c")
+    text = "parsers that fit, for engine.args: tool-call-parser: kimi_k2"
+    assert [f.text for f in inspect(path).findings if f.code == "parsers"] == [text]
+    (path / "chat_template.jinja").write_text("{{ '<think>' }}")
+    assert [f.text for f in inspect(path).findings if f.code == "parsers"] == [f"{text}, reasoning-parser: kimi_k2"]
 
 
 @pytest.mark.parametrize("name", ["demo-base", "demo-ft"])

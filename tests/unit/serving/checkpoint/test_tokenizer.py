@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.checkpoint import CheckpointError, inspect
-from serving.checkpoint.tokenizer import read_tokenizer
+from serving.checkpoint.tokenizer import read_tokenizer, thinks
 from tests.unit.serving.checkpoint.tiny import dense, write_tokenizer
 
 
@@ -65,3 +65,23 @@ def test_an_end_token_of_another_id_is_told(tmp_path: Path) -> None:
 
 def test_none_at_all(tmp_path: Path) -> None:
     assert read_tokenizer(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "thinking"),
+    [
+        ("chat_template.jinja", "{% if enable_thinking %}<think>{% endif %}", True),
+        ("chat_template.jinja", "<|channel|>analysis<|message|>", True),
+        ("chat_template.jinja", "{{ content.split('</think>')[-1] }}", False),
+        ("chat_template.jinja", b"\xff", False),
+        ("chat_template.json", json.dumps({"chat_template": "{{ '<think>' }}"}), True),
+        ("tokenizer_config.json", json.dumps({"chat_template": "<think>"}), True),
+        ("tokenizer_config.json", json.dumps({"chat_template": [{"name": "default", "template": "<think>"}]}), True),
+        ("tokenizer_config.json", json.dumps({"chat_template": "{{ messages }}"}), False),
+        ("tokenizer_config.json", "[", False),
+        ("README.md", "<think>", False),
+    ],
+)
+def test_whether_the_template_thinks(file: str, content: str | bytes, thinking: bool, tmp_path: Path) -> None:
+    (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert thinks(tmp_path) is thinking
