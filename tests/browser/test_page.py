@@ -112,9 +112,11 @@ async def test_figures_of_a_gateway_that_is_gone_are_marked_and_come_back(here: 
     await here.end()
     await expect(page.locator("#live")).to_contain_text("Trying again")
     await expect(page.locator("body")).to_have_class("stale")
+    await expect(page.locator("#state")).to_contain_text("Unknown", timeout=30_000)
     await here.begin()
     await expect(page.locator("#facts")).to_contain_text(re.compile(r"Up for\s*\d+ s"), timeout=30_000)
     await expect(page.locator("body")).not_to_have_class("stale")
+    await expect(page.locator("#state")).not_to_contain_text("Unknown")
     tab.complaints = [text for text in tab.complaints if "ERR_" not in text]
 
 

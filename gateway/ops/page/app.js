@@ -12,7 +12,7 @@ import { showModels, showUpstreams } from "./fleet.js";
 import { Flow } from "./flow.js";
 import { long } from "./format.js";
 import { History, MINUTES } from "./history.js";
-import { Errors, showCauses, showExperiments, showFigures, showLimits, showStrip } from "./now.js";
+import { Errors, showCauses, showExperiments, showFigures, showLimits, showStrip, showUnknown } from "./now.js";
 import { showSpeculation } from "./speculation.js";
 import { Story } from "./story.js";
 import { TryIt } from "./tryit.js";
@@ -93,6 +93,7 @@ class Page {
         const ago = old < 3 ? "just now" : `${long(old)} ago`;
         const why = this.trouble ? ` ${this.trouble} Trying again …` : "";
         if (stale) announce("The figures are old: the gateway does not answer.");
+        if (old > STALE) showUnknown(ago);
         show(at("live"), stale ? mark("warn", `Figures of ${ago}.${why}`) : mark("good", `Live, ${ago}`));
     }
 

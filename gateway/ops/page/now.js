@@ -28,6 +28,14 @@ export function showStrip(state, point) {
     show(at("facts"), facts(state));
 }
 
+/** The first line while no snapshot comes: what was well then need not be well now. @param {string} ago */
+export function showUnknown(ago) {
+    const text = `The gateway does not answer; this was ${ago}`;
+    at("state").className = "state";
+    show(at("state"), h("span", { class: "shape", "aria-hidden": "true" }, "○"), h("span", { class: "word" }, "Unknown"), h("span", { class: "sentence" }, text));
+    document.title = `○ ${text} · Turnout`;
+}
+
 /** @param {string} id @param {import("./verdict.js").Problem[]} found */
 function list(id, found) {
     const items = found.slice(0, SHOWN).map((one) => h("li", {}, mark(one.tone, one.target ? h("a", { href: `#${one.target}`, "data-jump": one.target }, one.text) : one.text)));
