@@ -21,6 +21,14 @@ PART = re.compile(
 )
 """What quantised formats store beside, or instead of, `.weight`."""
 NARROW = frozenset({"F4", "F6_E2M3", "F6_E3M2", "U8", "I8"})
+KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "fp8": frozenset({"8-bit floats"}),
+        **dict.fromkeys(("awq", "gptq", "awq_marlin", "gptq_marlin", "auto-round"), frozenset({"packed integers"})),
+        "compressed-tensors": frozenset({"8-bit floats", "packed values", "8-bit integers"}),
+    }
+)
+"""How the weights of each method are stored. Of other methods nothing is said."""
 LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
 """Keys of a quantization_config with modules that are left as they are."""
 FLOATS: Mapping[str, str] = MappingProxyType({"BF16": "bfloat16", "F16": "float16", "F32": "float32"})
@@ -82,10 +90,26 @@ def check_quantisation(checkpoint: Checkpoint) -> list[Finding]:
     if config is not None and not quantised:
         text = f"config.json says {name}, but no tensor is quantised"
         return [Finding("warning", "quantisation-absent", text, remedy="remove quantization_config, or quantise anew")]
+    held = {kind for tensor in checkpoint.tensors.values() if (kind := _kind(tensor))}
+    if (known := KINDS.get(name or "")) and held and held.isdisjoint(known):
+        text = f"config.json says {name}, the tensors are {' and '.join(sorted(held))} ({some(quantised)})"
+        remedy = "copy quantization_config from the checkpoint that the weights come from"
+        return [Finding("error", "quantisation-mismatch", text, remedy=remedy)]
     shares = _shares(checkpoint.tensors.values())
     if config is not None:
         return [Finding("ok", "quantisation", f"quantised as {name}: {shares}")]
     return [Finding("ok", "dtype", shares), *_declared_dtype(checkpoint)]
+
+
+def _kind(tensor: Tensor) -> str:
+    """How a quantised weight is stored; empty for its scales, and for what is not quantised."""
+    if tensor.name.endswith(".qweight"):
+        return "packed integers"
+    if tensor.name.endswith(".weight_packed"):
+        return "packed values"
+    if not tensor.name.endswith(".weight"):
+        return ""
+    return "8-bit floats" if tensor.dtype.startswith("F8") else "8-bit integers" if tensor.dtype == "I8" else ""
 
 
 def dominant_dtype(checkpoint: Checkpoint) -> str | None:

@@ -65,3 +65,43 @@ def test_another_declared_dtype_is_a_note(tmp_path: Path) -> None:
     tiny.config["torch_dtype"] = "float32"
     told = check_quantisation(read_checkpoint(tiny.build(tmp_path / "c")))
     assert [(finding.severity, finding.code) for finding in told] == [("ok", "dtype"), ("note", "dtype-declared")]
+
+
+@pytest.mark.parametrize(
+    ("method", "end", "dtype", "mismatch"),
+    [
+        ("fp8", "qweight", "I32", "config.json says fp8, the tensors are packed integers (model.layers.0.q.qweight)"),
+        (
+            "fp8",
+            "weight_packed",
+            "I32",
+            "config.json says fp8, the tensors are packed values (model.layers.0.q.weight_",
+        ),
+        ("awq", "weight", "F8_E4M3", "config.json says awq, the tensors are 8-bit floats (model.layers.0.q.weight)"),
+        (
+            "compressed-tensors",
+            "qweight",
+            "I32",
+            "config.json says compressed-tensors, the tensors are packed integers",
+        ),
+        ("fp8", "weight", "F8_E4M3", None),
+        ("fp8", "weight", "U8", None),
+        ("gptq", "qweight", "I32", None),
+        ("compressed-tensors", "weight", "F8_E4M3", None),
+        ("compressed-tensors", "weight_packed", "I32", None),
+        ("of_tomorrow", "qweight", "I32", None),
+    ],
+)
+def test_another_method_than_that_of_the_tensors(
+    method: str, end: str, dtype: str, mismatch: str | None, tmp_path: Path
+) -> None:
+    tiny = dense()
+    tiny.tensors[f"model.layers.0.q.{end}"] = (dtype, (4, 4))
+    tiny.config["quantization_config"] = {"quant_method": method}
+    (finding,) = check_quantisation(read_checkpoint(tiny.build(tmp_path / "c")))
+    assert (finding.severity, finding.code) == (
+        ("error", "quantisation-mismatch") if mismatch else ("ok", "quantisation")
+    )
+    if mismatch:
+        assert finding.text.startswith(mismatch)
+        assert finding.remedy
