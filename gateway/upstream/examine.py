@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from gateway.config.network import is_loopback
 from gateway.config.runtime import Model, Upstream
 from gateway.errors import UpstreamFailure
 from gateway.upstream import classify
@@ -100,9 +101,13 @@ def _network(upstream: Upstream, failure: UpstreamFailure) -> Finding:
         remedy = "Start it with `turnout up` or `turnout engine`; its log says why it does not come up."
         return Finding(upstream.name, "engine", False, f"does not answer: {failure.detail}", remedy)
     if upstream.proxy:
-        remedy = "Is the proxy in HTTPS_PROXY up? `trust_env: false` goes round it; NO_PROXY excepts single hosts."
+        variable = f"{upstream.targets[0].scheme.upper()}_PROXY"
+        remedy = f"Is the proxy in {variable} up? `trust_env: false` goes round it; NO_PROXY excepts single hosts."
+    elif is_loopback(upstream.targets[0].host):
+        remedy = "Is the server on this machine running, and is the port right?"
     else:
-        remedy = "Is the address right, and reachable from here? Behind a company network set HTTPS_PROXY."
+        variable = f"{upstream.targets[0].scheme.upper()}_PROXY"
+        remedy = f"Is the address right, and reachable from here? Behind a company network set {variable}."
     return Finding(upstream.name, "network", False, f"not reached{_by(upstream)}: {failure.detail}", remedy)
 
 

@@ -82,9 +82,11 @@ async def test_network_trouble_says_which_way_was_taken() -> None:
         (bad,) = wrong(await findings(f"http://127.0.0.1:{port}"))
         assert bad.step == "network"
         assert "not reached directly" in bad.text
+        assert bad.remedy == "Is the server on this machine running, and is the port right?"
         (proxied,) = wrong(await findings("http://upstream.example", proxy=f"http://127.0.0.1:{port}"))
         assert "through the proxy" in proxied.text
         assert "trust_env" in proxied.remedy
+        assert "HTTP_PROXY" in proxied.remedy
 
 
 async def test_an_upstream_that_is_off_is_not_asked() -> None:
