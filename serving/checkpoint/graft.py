@@ -16,14 +16,17 @@ from typing import Any
 
 from serving.checkpoint.errors import CheckpointError
 from serving.checkpoint.families import family_of
+from serving.checkpoint.findings import Finding
 from serving.checkpoint.folder import CONFIG, INDEX, SUFFIX, Checkpoint, read_checkpoint
 from serving.checkpoint.header import Tensor
 from serving.checkpoint.inspection import Report, report
 from serving.checkpoint.layers import Layers, layers
+from serving.checkpoint.mainmodel import check_main
 from serving.checkpoint.mtp import check_mtp, declared_layers
-from serving.checkpoint.quantisation import method, quantisation_config
+from serving.checkpoint.quantisation import check_quantisation, method, quantisation_config
 from serving.checkpoint.shard import same_bytes, write_shard
 from serving.checkpoint.tokenizer import read_tokenizer
+from serving.checkpoint.values import check_values
 
 MTP_SHARD = f"model-mtp{SUFFIX}"
 WHOLE = f"model{SUFFIX}"
@@ -31,6 +34,10 @@ RENAMED = f"model-main{SUFFIX}"
 """Of a shard called `model.safetensors`, which some loaders take alone, without looking at the index."""
 EQUAL = ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads", "num_key_value_heads")
 """Keys of the config in which both must agree."""
+WIDTHS = ("intermediate_size", "moe_intermediate_size", "head_dim", "kv_lora_rank", "n_routed_experts", "num_experts")
+"""And those in which they must where both have them: a newer writer may leave them out or add them."""
+TOLD = ("rope_theta", "rms_norm_eps", "rope_scaling", "rope_parameters", "partial_rotary_factor")
+"""They change what the same weights compute, not their shapes: that the base's layers then draft worse is told."""
 MTP_KEYS = ("mtp", "nextn")
 """Keys that hold one of these words belong to the MTP layers."""
 
@@ -50,6 +57,8 @@ class _Plan:
     whole: Mapping[str, Path]
     """Those shards that stay as they are."""
     config: Mapping[str, Any]
+    doubts: tuple[Finding, ...]
+    """Why the base's layers may draft badly for the fine-tune."""
 
     @property
     def size(self) -> int:
@@ -65,6 +74,9 @@ def graft(
 
     CheckpointError with the reason where the two do not fit, or `out` is something else; nothing is left then.
     """
+    for folder, whose in ((finetune, "fine-tune"), (base, "base")):
+        if out.resolve().is_relative_to(folder.resolve()):
+            raise CheckpointError(str(out), f"lies in the {whose}'s own folder", "choose a folder outside of it")
     plan = _plan(read_checkpoint(finetune), read_checkpoint(base))
     if out.exists():
         return _already(plan, out)
@@ -77,7 +89,7 @@ def graft(
             made.rename(out)
     except OSError as error:
         raise CheckpointError(str(out), f"cannot be written ({error.strerror})") from None
-    return report(read_checkpoint(out))
+    return report(read_checkpoint(out), more=plan.doubts)
 
 
 def _plan(finetune: Checkpoint, base: Checkpoint) -> _Plan:
@@ -99,7 +111,7 @@ def _plan(finetune: Checkpoint, base: Checkpoint) -> _Plan:
         raise CheckpointError(
             MTP_SHARD, "the fine-tune has a file of this name already", "rename it and its index entries"
         )
-    return _Plan(finetune, mtp, kept, whole, _config(finetune, base))
+    return _Plan(finetune, mtp, kept, whole, _config(finetune, base), tuple(_doubts(finetune, base)))
 
 
 def _refuse(reasons: Iterator[str]) -> None:
@@ -121,12 +133,24 @@ def _misfits(own: Layers, theirs: Layers) -> Iterator[str]:
     for key in EQUAL:
         if finetune.text_config.get(key) != base.text_config.get(key):
             yield f"{key} is {finetune.text_config.get(key)} in the fine-tune, {base.text_config.get(key)} in the base"
+    for key in WIDTHS:
+        mine, yours = finetune.text_config.get(key), base.text_config.get(key)
+        if None not in (mine, yours) and mine != yours:
+            yield f"{key} is {mine} in the fine-tune, {yours} in the base"
     if own.prefix != theirs.prefix:
         yield f"tensor names begin with {own.prefix!r} in the fine-tune, with {theirs.prefix!r} in the base"
     yield from _differing(own, theirs)
-    mine, yours = read_tokenizer(finetune.path), read_tokenizer(base.path)
-    if mine is None or yours is None or mine.digest != yours.digest:
+    ids, their_ids = read_tokenizer(finetune.path), read_tokenizer(base.path)
+    if ids is None or their_ids is None or ids.digest != their_ids.digest:
         yield "the tokenizers differ: a draft would be in another vocabulary"
+    for layer, whose in ((own, "fine-tune"), (theirs, "base")):
+        found = [
+            *check_values(layer.checkpoint, layer.family),
+            *check_main(layer),
+            *check_quantisation(layer.checkpoint),
+        ]
+        if fatal := next((finding for finding in found if finding.severity == "error"), None):
+            yield f"the {whose} will not serve: {fatal}"
     if (now := check_mtp(own)).complete and now.usable:
         yield "the fine-tune has its MTP layers; there is nothing to put back"
 
@@ -143,6 +167,15 @@ def _differing(own: Layers, theirs: Layers) -> Iterator[str]:
     for mine, yours in pairs:
         if mine and yours and mine.shape != yours.shape:
             yield f"{mine.name} is {list(mine.shape)} in the fine-tune, {list(yours.shape)} in the base"
+
+
+def _doubts(finetune: Checkpoint, base: Checkpoint) -> Iterator[Finding]:
+    """Values under which the base's layers were trained, and that the fine-tune has otherwise."""
+    for key in TOLD:
+        mine, yours = finetune.text_config.get(key), base.text_config.get(key)
+        if None not in (mine, yours) and mine != yours:
+            text = f"{key} is {str(mine)[:60]} in the fine-tune, {str(yours)[:60]} in the base: drafts may be worse"
+            yield Finding("warning", "graft-config", text, CONFIG, "correct it, or distil the MTP layers anew")
 
 
 def _config(finetune: Checkpoint, base: Checkpoint) -> dict[str, Any]:
@@ -171,7 +204,7 @@ def _already(plan: _Plan, out: Path) -> Report:
     )
     if not fresh:
         raise CheckpointError(str(out), "exists and is something else", "choose another folder, or remove it")
-    return report(there)
+    return report(there, more=plan.doubts)
 
 
 def _write(plan: _Plan, made: Path, copy: bool, on_bytes: OnBytes) -> None:

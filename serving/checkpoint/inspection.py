@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ def inspect(path: Path, context: int | None = None) -> Report:
     return report(read_checkpoint(path), context)
 
 
-def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
-    """All findings about a checkpoint that has been read."""
+def report(checkpoint: Checkpoint, context: int | None = None, more: Iterable[Finding] = ()) -> Report:
+    """All findings about a checkpoint that has been read, and `more` that are known of it."""
     family = family_of(checkpoint.config)
     sorted_layers = layers(checkpoint, family)
     own = natural(checkpoint.text_config.get("max_position_embeddings"))
@@ -85,6 +85,7 @@ def report(checkpoint: Checkpoint, context: int | None = None) -> Report:
         *check_tokenizer(sorted_layers),
         *_parsers(checkpoint, family),
         *mtp.findings,
+        *more,
         Finding("ok" if need.known else "note", "memory", str(need)),
         Finding("ok", "identity", f"identity {identity[:16]} (config, names, dtypes, shapes and sizes)"),
     ]

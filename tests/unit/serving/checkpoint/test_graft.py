@@ -124,6 +124,18 @@ MISFITS: list[tuple[str, Callable[[Tiny], object], str]] = [
         lambda t: t.tensors.update({"model.layers.1.mlp.down_proj.weight": ("BF16", (128, 128))}),
         r"model.layers.1.mlp.down_proj.weight is \[128, 128\] in the fine-tune, \[128, 256\] in the base",
     ),
+    (
+        "inner width",
+        lambda t: t.config.update(intermediate_size=512),
+        "intermediate_size is 512 in the fine-tune, 256 in the base",
+    ),
+    (
+        "a lost weight",
+        lambda t: t.drop(lambda name: name.endswith("layers.0.self_attn.o_proj.weight")),
+        r"the fine-tune will not serve: 1 weight\(s\) missing that other layers of the same kind have",
+    ),
+    ("a lost head", lambda t: t.drop(lambda n: n == "lm_head.weight"), "the fine-tune will not serve: the head is"),
+    ("no context", lambda t: t.config.update(max_position_embeddings=0), "max_position_embeddings is 0, which is no"),
     ("tokenizer", lambda t: setattr(t, "tokens", VOCABULARY - 1), "the tokenizers differ"),
 ]
 
@@ -177,3 +189,31 @@ def test_a_fine_tune_that_has_a_file_of_that_name_is_refused(tmp_path: Path) -> 
     write(tuned / "model-mtp.safetensors", {"model.x.weight": ("BF16", (4,))})
     with pytest.raises(CheckpointError, match="has a file of this name"):
         graft(tuned, base, tmp_path / "out")
+
+
+@pytest.mark.parametrize("inside", ["tuned", "tuned/out", "tuned/../tuned/out", "base/out", "link/out"])
+def test_neither_folder_is_written_into(inside: str, tmp_path: Path) -> None:
+    base = mimo().build(tmp_path / "base")
+    tuned = without(base, tmp_path / "tuned", is_mtp)
+    (tmp_path / "link").symlink_to(tuned)
+    before = snapshot(tuned), snapshot(base)
+    with pytest.raises(CheckpointError, match=r"own folder; choose a folder outside of it"):
+        graft(tuned, base, tmp_path / inside)
+    assert (snapshot(tuned), snapshot(base)) == before
+
+
+def test_values_under_which_the_drafts_may_be_worse_are_told(tmp_path: Path) -> None:
+    base = mimo()
+    base.config["rope_theta"] = 10000.0
+    tiny = mimo()
+    tiny.drop(is_mtp)
+    tiny.config |= {"rope_theta": 640000.0, "rms_norm_eps": 1e-5, "rope_scaling": {"rope_type": "yarn"}}
+    folders = tiny.build(tmp_path / "tuned"), base.build(tmp_path / "base"), tmp_path / "out"
+    first = graft(*folders)
+    told = [(f.severity, f.text) for f in first.findings if f.code == "graft-config"]
+    assert told == [
+        ("warning", "rope_theta is 640000.0 in the fine-tune, 10000.0 in the base: drafts may be worse"),
+        ("warning", "rms_norm_eps is 1e-05 in the fine-tune, 1e-06 in the base: drafts may be worse"),
+    ]
+    assert first.findings[-1].text == "it serves with speculator mtp, but not well: 2 warning(s) above"
+    assert graft(*folders) == first
