@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from serving.checkpoint.errors import printable
+
 Severity = Literal["ok", "note", "warning", "error"]
 """`error`: it will not serve. `warning`: it serves, but not well. `note`: worth knowing. `ok`: as it should be."""
 
@@ -25,6 +27,11 @@ class Finding:
     where: str = ""
     """A file or tensor name."""
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        """One line, whatever a config or a name holds: a forged second one would pass for a finding."""
+        for field in ("text", "where", "remedy"):
+            object.__setattr__(self, field, printable(getattr(self, field)))
 
     def __str__(self) -> str:
         """The finding as one plain line."""

@@ -150,6 +150,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """Printable and short: names come from a file that may be hostile."""
+    """Short; CheckpointError makes it printable."""
     text = str(value)
-    return "".join(c if c.isprintable() else "?" for c in text[:120]) + ("..." if len(text) > 120 else "")
+    return text[:120] + ("..." if len(text) > 120 else "")

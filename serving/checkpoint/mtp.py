@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 
 from serving.checkpoint.families import ALIAS, STRAY, UNKNOWN
 from serving.checkpoint.findings import Finding, amount, some
@@ -66,7 +67,7 @@ def _none(layers: Layers, declared: int | None) -> Finding:
         return UNREAD
     if declared:
         text = f"config.json declares {declared} MTP layer(s), the checkpoint holds no tensor of them"
-        return Finding("warning", "mtp-missing", text, family.count_key, GRAFT.format(path=checkpoint.path))
+        return Finding("warning", "mtp-missing", text, family.count_key, GRAFT.format(path=quote(str(checkpoint.path))))
     stray = [name for name in checkpoint.tensors if STRAY.search(name)]
     if stray:
         text = f"{len(stray)} tensors look like MTP layers ({some(stray)}), but not as family {family.name} has them"
@@ -87,7 +88,7 @@ def _complete(layers: Layers, wanted: int) -> Finding:
 
 def _incomplete(layers: Layers, wanted: int) -> Iterator[Finding]:
     """Layers that lack tensors."""
-    remedy = GRAFT.format(path=layers.checkpoint.path)
+    remedy = GRAFT.format(path=quote(str(layers.checkpoint.path)))
     joint = [name for name in layers.family.joint if name not in layers.joint]
     if joint:
         yield Finding("warning", "mtp-incomplete", f"MTP lacks {some(joint)}", remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serving.checkpoint.errors import CheckpointError
 from serving.checkpoint.findings import Finding, amount, some
 
 
@@ -10,6 +11,12 @@ def test_a_finding_is_one_line() -> None:
         "it is cut off [a.safetensors]; copy it"
     )
     assert str(Finding("ok", "x", "fine")) == "fine"
+
+
+def test_nothing_in_a_file_forges_a_line_or_moves_the_cursor() -> None:
+    finding = Finding("note", "x", "dtype a\nok: it serves", "b\x1b[8m", "c\u202e\r")
+    assert str(finding) == "dtype a?ok: it serves [b?[8m]; c??"
+    assert str(CheckpointError("a\n", "b\x1b", "c\t")) == "a?: b?; c?"
 
 
 def test_amounts_have_three_digits_and_a_prefix() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from serving.checkpoint.families import family_of
@@ -92,3 +93,11 @@ def test_a_lost_tensor_whose_name_has_no_dot(tmp_path: Path) -> None:
     tiny = mimo()
     tiny.tensors |= {f"model.layers.{number}.scalar": ("BF16", (1,)) for number in range(2)}
     assert "lacks 1 of 14 weights (scalar)" in by_code(checked(tiny, tmp_path / "c"), "mtp-incomplete").text
+
+
+def test_the_remedy_can_be_pasted(tmp_path: Path) -> None:
+    tiny = mimo()
+    tiny.drop(lambda name: "mtp_layers" in name)
+    remedy = by_code(checked(tiny, tmp_path / "it's mine"), "mtp-missing").remedy
+    command = shlex.split(remedy.split("`")[1])
+    assert command[:4] == ["turnout", "checkpoint", "graft", f"{tmp_path}/it's mine"]
