@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from serving.checkpoint.errors import CheckpointError
 from serving.checkpoint.findings import Finding, Severity, some
-from serving.checkpoint.folder import Checkpoint, read_checkpoint
+from serving.checkpoint.folder import UNREAD, Checkpoint, read_checkpoint
 from serving.checkpoint.header import Tensor
 from serving.checkpoint.tokenizer import read_tokenizer
 
@@ -21,6 +21,11 @@ def compare(path: Path, base: Path) -> tuple[Finding, ...]:
     """How the checkpoint at `path` differs from `base`. CheckpointError where one of the two is none."""
     tuned, before = read_checkpoint(path), read_checkpoint(base)
     told = f"against {before.path.name}"
+    for one in (before, tuned):
+        if one.unread:
+            why = next(problem for problem in one.problems if problem.code in UNREAD)
+            text = f"{told}: nothing is compared, the weights of {one.path.name} could not all be read: {why}"
+            return (Finding("warning", "against-unread", text),)
     groups = {
         "dropped": sorted(before.tensors.keys() - tuned.tensors.keys()),
         "added": sorted(tuned.tensors.keys() - before.tensors.keys()),

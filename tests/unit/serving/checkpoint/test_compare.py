@@ -40,3 +40,13 @@ def test_a_damaged_tokenizer_is_told(tmp_path: Path) -> None:
     base = mimo().build(tmp_path / "base")
     (base / "tokenizer.json").write_text("{")
     assert [f.code for f in compare(base, base)] == ["against", "against-tokenizer"]
+
+
+def test_with_a_damaged_one_nothing_is_compared(tmp_path: Path) -> None:
+    tuned, base = mimo().build(tmp_path / "tuned"), mimo().build(tmp_path / "base")
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    for pair in ((tuned, base), (base, tuned)):
+        (finding,) = compare(*pair)
+        assert (finding.severity, finding.code) == ("warning", "against-unread")
+        assert "nothing is compared, the weights of base could not all be read: is cut off" in finding.text
