@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from gateway.config.env import EngineVariables
 from gateway.config.runtime import Engine, Upstream
 from serving.checkpoint import CheckpointError, Report, inspect, kimi_view
 from serving.checkpoint.families import UNKNOWN
-from serving.checkpoint.folder import CONFIG
+from serving.checkpoint.folder import CONFIG, read_json
 from serving.checkpoint.mtp import VIEWED
 from serving.engine.command import engine_of
 from serving.engine.errors import EngineFailed
@@ -64,13 +63,11 @@ def _rank(name: str, adapter: str, folder: Path) -> int:
     file = folder / "adapter_config.json"
     where = f"engine.adapters.{adapter}"
     try:
-        rank = json.loads(file.read_bytes())["r"]
-    except OSError as error:
-        raise EngineFailed(name, f"{where}: {file}: {error.strerror}; it must be a LoRA adapter's folder") from None
-    except (ValueError, KeyError, TypeError):
-        raise EngineFailed(name, f"{where}: {file} tells no rank `r`; it is no LoRA adapter's") from None
+        rank = read_json(file).get("r")
+    except CheckpointError as error:
+        raise EngineFailed(name, f"{where}: {folder}: {error}; it must be a LoRA adapter's folder") from None
     if type(rank) is not int or rank < 1:
-        raise EngineFailed(name, f"{where}: {file}: the rank `r` is no whole number above 0")
+        raise EngineFailed(name, f"{where}: {file}: the rank `r` is no whole number above 0; it is no LoRA adapter's")
     return rank
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from gateway.config.env import EngineVariables
 from gateway.config.runtime import Engine, Upstream
 from serving.engine import EngineFailed
-from serving.engine.examine import asks_for_mtp, examined
+from serving.engine.examine import asks_for_mtp, examined, with_room
 from tests.unit.serving.checkpoint.tiny import Tiny, deepseek_v3, dense, kimi_k2, kimi_k25, mimo
 
 MTP: Mapping[str, Any] = {"method": "mtp", "num_speculative_tokens": 1}
@@ -61,10 +62,11 @@ def test_there_is_room_for_the_largest_adapter(tmp_path: Path, rank: int, room: 
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (None, r"engine.adapters.sql: .*adapter_config.json: No such file"),
-        ("{", "tells no rank"),
-        ({}, "tells no rank"),
-        ([], "tells no rank"),
+        (None, r"engine.adapters.sql: .*/lora: adapter_config.json: cannot be read \(No such file"),
+        ("{", "adapter_config.json: is not valid JSON"),
+        ("[" * 100_000, "adapter_config.json: is not valid JSON"),
+        ([], "is JSON, but not an object"),
+        ({}, "no whole number above 0"),
         ({"r": "8"}, "no whole number above 0"),
         ({"r": 0}, "no whole number above 0"),
         ({"r": 513}, "rank 513 is more than vLLM's largest, 512"),
@@ -73,6 +75,14 @@ def test_there_is_room_for_the_largest_adapter(tmp_path: Path, rank: int, room: 
 def test_what_is_no_adapter(tmp_path: Path, config: Any, why: str) -> None:
     with pytest.raises(EngineFailed, match=why):
         with_adapter(tmp_path, config)
+
+
+def test_a_pipe_in_place_of_an_adapters_config_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "lora").mkdir()
+    os.mkfifo(tmp_path / "lora" / "adapter_config.json")
+    upstream = Upstream("local", (), engine=Engine(tmp_path, 8100, adapters={"sql": tmp_path / "lora"}))
+    with pytest.raises(EngineFailed, match=r"adapter_config.json: cannot be read \(not a regular file\)"):
+        with_room(upstream)
 
 
 BROKEN = [
