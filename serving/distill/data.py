@@ -98,11 +98,16 @@ def rows(file: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file. CheckpointError for a line that is none."""
     if not file.is_file():
         raise CheckpointError(str(file), "is not a file")
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise CheckpointError(str(file), f"cannot be read: {reason}") from None
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
                 raise CheckpointError(str(file), f"line {number} is not a JSON object")

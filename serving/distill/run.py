@@ -95,6 +95,8 @@ def _room(path: Path, out: Path, resume: bool) -> Path:
     notes = out / NOTES
     if out.resolve() == path.resolve():
         raise CheckpointError(str(out), "is the checkpoint itself, which stays as it is", "choose another folder")
+    if out.resolve().is_relative_to(path.resolve()):
+        raise CheckpointError(str(out), "lies in the checkpoint's own folder", "choose a folder outside of it")
     if resume and not (notes / STATE).is_file():
         raise CheckpointError(str(out), "holds no state of an earlier run", "leave out --resume")
     if not resume and out.exists() and any(file.name != NOTES for file in out.iterdir()):

@@ -8,7 +8,10 @@ from importlib.util import find_spec
 from serving.checkpoint.errors import CheckpointError
 from serving.checkpoint.families import family_of
 from serving.checkpoint.folder import Checkpoint
+from serving.checkpoint.layers import layers
+from serving.checkpoint.mainmodel import check_main
 from serving.checkpoint.quantisation import method, quantisation_config
+from serving.checkpoint.values import check_values
 
 MODULES = ("torch", "transformers", "tokenizers", "safetensors")
 FAMILIES = "MiMo (`MiMoForCausalLM`), and dense Qwen2 (`Qwen2ForCausalLM`), which is served as MiMo afterwards"
@@ -45,6 +48,10 @@ def _reasons(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     for problem in checkpoint.problems:
         if problem.severity == "error":
             yield f"is damaged: {problem}", "`turnout checkpoint inspect` tells all"
+    own = layers(checkpoint, family_of(config))
+    for finding in (*check_values(checkpoint, own.family), *check_main(own)):
+        if finding.severity == "error":
+            yield f"will not serve: {finding}", "`turnout checkpoint inspect` tells all"
     if scheme := method(quantisation_config(checkpoint)):
         yield f"is quantised ({scheme})", "distil the checkpoint it was made from, then quantise the main layers alone"
     if config.get("use_sliding_window"):

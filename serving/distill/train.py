@@ -148,11 +148,14 @@ class Trainer:
             content = torch.load(file, map_location=device, weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise CheckpointError(file.name, f"cannot be read ({type(error).__name__})", "start anew") from None
-        _same(content["of"], self._of)
-        self._model.mtp.load_state_dict(content["mtp"])
-        self._optimizer.load_state_dict(content["optimizer"])
-        self.step = content["step"]
-        self.history = [Point(**point) for point in content["history"]]
+        try:
+            _same(content["of"], self._of)
+            self._model.mtp.load_state_dict(content["mtp"])
+            self._optimizer.load_state_dict(content["optimizer"])
+            self.step = content["step"]
+            self.history = [Point(**point) for point in content["history"]]
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(file.name, f"is no state of a run ({type(error).__name__})", "start anew") from None
 
     def _tensors(self, rows: list[list[tuple[int, bool]]]) -> tuple[Tensor, Tensor]:
         both = torch.tensor(rows, device=self._weights[0].device)

@@ -63,7 +63,7 @@ def _read(file: Path) -> list[Body]:
 def _body(file: Path, number: int, line: str) -> Body:
     try:
         given = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PromptsWrong(f"{file}:{number}: no JSON: {error}") from None
     if isinstance(given, dict) and isinstance(given.get("prompt"), str):
         return {"messages": [{"role": "user", "content": given["prompt"]}]}

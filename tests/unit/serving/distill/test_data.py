@@ -85,10 +85,16 @@ def test_a_prompt_that_comes_twice_counts_once(tmp_path: Path) -> None:
     assert len(prompts(write(tmp_path / "log.jsonl", {"prompt": "hi"}, {"prompt": "hi"}))) == 1
 
 
-@pytest.mark.parametrize("line", ["[1]", "{", {"messages": 1}, {"prompt": 1}, {"messages": []}])
+@pytest.mark.parametrize("line", ["[1]", "{", "[" * 100_000, {"messages": 1}, {"prompt": 1}, {"messages": []}])
 def test_a_log_without_prompts(tmp_path: Path, line: object) -> None:
     with pytest.raises(CheckpointError, match=r"no prompts|line 1"):
         prompts(write(tmp_path / "log.jsonl", line))
+
+
+def test_a_log_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b'{"prompt": "\xff"}')
+    with pytest.raises(CheckpointError, match=r"log\.jsonl: cannot be read: it is no UTF-8 text"):
+        prompts(tmp_path / "log.jsonl")
 
 
 def test_pieces_can_be_kept(tmp_path: Path) -> None:

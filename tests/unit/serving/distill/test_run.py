@@ -79,6 +79,8 @@ def test_what_is_in_the_way_is_refused(make: Make, text: Path, tmp_path: Path) -
     folder, out = make("dropped", drop="mtp_layers"), tmp_path / "out"
     with pytest.raises(CheckpointError, match="is the checkpoint itself"):
         run(folder, folder, Source(text=text))
+    with pytest.raises(CheckpointError, match="lies in the checkpoint's own folder"):
+        run(folder, folder / "deep" / "out", Source(text=text))
     with pytest.raises(CheckpointError, match="leave out --resume"):
         run(folder, out, Source(text=text), resume=True)
     with pytest.raises(KeyboardInterrupt):

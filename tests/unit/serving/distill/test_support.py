@@ -9,8 +9,9 @@ import pytest
 
 from serving.checkpoint.errors import CheckpointError
 from serving.checkpoint.findings import Finding
-from serving.checkpoint.folder import Checkpoint
+from serving.checkpoint.folder import Checkpoint, read_checkpoint
 from serving.distill.support import check, require
+from tests.unit.serving.checkpoint.tiny import mimo
 
 MIMO = {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1}
 
@@ -46,6 +47,17 @@ def test_what_is_not(changed: dict[str, Any], reason: str) -> None:
 def test_a_damaged_file_is_named() -> None:
     with pytest.raises(CheckpointError, match="cut off"):
         check(checkpoint((Finding("error", "file-damaged", "is cut off", "model.safetensors"),)))
+
+
+def test_a_main_model_that_will_not_serve_is_refused(tmp_path: Path) -> None:
+    tiny = mimo()
+    check(read_checkpoint(tiny.build(tmp_path / "whole")))
+    tiny.config["intermediate_size"] = 512
+    with pytest.raises(CheckpointError, match=r"will not serve: config\.json contradicts the tensors"):
+        check(read_checkpoint(tiny.build(tmp_path / "other")))
+    tiny.config["intermediate_size"] = "256"
+    with pytest.raises(CheckpointError, match="will not serve: intermediate_size is"):
+        check(read_checkpoint(tiny.build(tmp_path / "text")))
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it() -> None:

@@ -116,6 +116,16 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         Trainer(model(), DATA, SETTINGS).restore(tmp_path / "state.pt")
 
 
+@pytest.mark.parametrize("lost", ["of", "mtp", "optimizer", "step", "history", None])
+def test_a_state_that_lacks_something_is_refused(lost: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "state.pt"
+    Trainer(model(), DATA, SETTINGS).save(file)
+    content = torch.load(file, weights_only=True)
+    torch.save([1] if lost is None else {key: value for key, value in content.items() if key != lost}, file)
+    with pytest.raises(CheckpointError, match=r"state\.pt: is no state of a run"):
+        Trainer(model(), DATA, SETTINGS).restore(file)
+
+
 def test_a_loss_that_is_no_number_ends_the_run() -> None:
     made = model()
     with torch.no_grad():

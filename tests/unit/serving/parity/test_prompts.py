@@ -37,6 +37,7 @@ def test_a_file(tmp_path: Path) -> None:
         (b"", "holds no prompt"),
         (b"\xff", "is no UTF-8 text"),
         (b'{"prompt": "x"}\nx', r"p:2: no JSON"),
+        (b"[" * 100_000, r"p:1: no JSON"),
         (b'{"prompt": 5}', r"p:1: must be"),
         (b"[]", r"p:1: must be"),
     ],
