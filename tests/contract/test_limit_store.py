@@ -334,6 +334,7 @@ class Model:
             self.spent[s.demand.key] = self.spent.get(s.demand.key, s.demand.floor) + s.used
 
 
+@pytest.mark.seconds
 @given(steps=STEPS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_like_the_model(store: OpenStore, steps: list[tuple[list[Demand], int, bool]]) -> None:

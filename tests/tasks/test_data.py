@@ -58,6 +58,7 @@ def test_nothing_that_is_learned_from_is_a_held_out_prompt(learned: list[dict[st
     assert len(both - {""}) == 0, "do not look which: that would spoil them"
 
 
+@pytest.mark.seconds
 def test_openings_are_right(learned: list[dict[str, Any]]) -> None:
     said = [(by_opening(row["text"]), row["task"]) for row in learned]
     named = [(answer, task) for answer, task in said if answer is not None]

@@ -82,6 +82,7 @@ def database(tmp_path: Path) -> Database:
     return Database("sqlite:///missing/t.db", tmp_path)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(("method", "target"), PROTECTED)
 async def test_no_host_opens_a_path(
@@ -95,6 +96,7 @@ async def test_no_host_opens_a_path(
     assert upstream.count() == 0
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("target", DETOURS)
 async def test_no_detour_opens_a_path(
@@ -163,6 +165,7 @@ async def test_a_request_without_host_or_in_absolute_form(
             openai_error(answer, 401, "invalid_api_key")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(
     "target",

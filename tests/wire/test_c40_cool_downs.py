@@ -167,6 +167,7 @@ async def test_c40_each_model_of_an_upstream_for_itself(upstream: Upstream, gate
     assert (await state(gw), await state(gw, "m1")) == (2, 0)
 
 
+@pytest.mark.seconds
 async def test_c40_an_upstream_that_hangs_blocks_nobody_else(
     upstream: Upstream, second: Upstream, gateway: StartGateway
 ) -> None:

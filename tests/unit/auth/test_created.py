@@ -159,6 +159,7 @@ async def test_another_database_is_read_anew(keys: Keys, created: CreatedKeys, c
     assert len(created) == 0
 
 
+@pytest.mark.seconds
 async def test_a_database_that_is_down_at_the_start(keys: Keys, log: Log, tmp_path: Path) -> None:
     created = snapshot(keys, log, "sqlite:///later/t.db")
     await created.start()

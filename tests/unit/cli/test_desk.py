@@ -27,6 +27,7 @@ def runtime(folder: Path, where: str = "") -> Runtime:
     return load(file, {})
 
 
+@pytest.mark.seconds
 async def test_a_restart_from_its_wish_to_its_end(tmp_path: Path) -> None:
     asking, desk = Desk(runtime(tmp_path), by="me"), Desk(runtime(tmp_path))
     assert await desk.asked() == frozenset()

@@ -142,6 +142,7 @@ def test_a_rolling_restart_from_another_terminal(tmp_path: Path, capsys: pytest.
     assert any(line.startswith("turnout: engine local: its successor is ready on port") for line in lines)
 
 
+@pytest.mark.seconds
 def test_a_restart_that_nobody_hears_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = config(tmp_path)
     assert restart(file, "local", patience=0.3) == 1
@@ -200,6 +201,7 @@ def test_a_bad_configuration_is_exit_code_2(tmp_path: Path, capsys: pytest.Captu
     assert "gone.yaml: there is no such file" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_a_checkpoint_that_is_not_there_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = config(tmp_path)
     (tmp_path / "ft" / "config.json").unlink()

@@ -163,6 +163,7 @@ def replaced(value, path, new):
 EXAMPLE = parse(Path(__file__).with_name("design_example.yaml").read_bytes(), "routing.yaml").values
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("value", ["(sk-s3cr3t", "http://u:s3cr3t@h?x"])
 def test_a_secret_in_any_place_of_the_file_shows_in_no_text(tmp_path, value):
     """Whatever key a secret lands in by mistake, neither error nor notice repeats it."""

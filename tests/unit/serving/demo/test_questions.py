@@ -11,6 +11,7 @@ QUESTIONS = load_questions()
 GUIDE = Path(__file__).parents[4] / "docs" / "serving" / "demo.md"
 
 
+@pytest.mark.seconds
 def test_there_are_enough_questions_of_each_kind() -> None:
     programming = [q for q in QUESTIONS if q.task in (*CODE_TASKS, "read")]
     talk = [q for q in QUESTIONS if q.task in ("chat", "explain")]
