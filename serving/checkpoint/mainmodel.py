@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from serving.checkpoint.families import UNKNOWN
 from serving.checkpoint.findings import Finding, some
@@ -25,12 +26,23 @@ ADAPTED = (".base_layer.", ".lora_A.", ".lora_B.", ".modules_to_save.", ".origin
 DRAFT = "fc.weight"
 """Only EAGLE-like drafts have it; they borrow embedding and head, and name their layers otherwise."""
 NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight")
+NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "self_attn": (*NORMS, "self_attn.o_proj.weight"),
+        "linear_attn": NORMS,
+        "dense": ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"),
+        "sparse": (),
+    }
+)
+"""Weights that each kind of attention and of feed-forward part has in all known families."""
 PASSING = re.compile(r"rotary_emb|inv_freq|scale$")
 """Tensors that some layers may have and others not, without harm."""
 AGAIN = "copy all files of the checkpoint anew, or save it anew"
 
-Kind = tuple[object, str, str]
-"""What the config says of a layer, its attention and its feed-forward part; empty: it has none, which is damage."""
+Kind = tuple[str, str]
+"""What the config says of a layer, and what its names say."""
+Weights = Mapping[str, set[str]]
+"""The weights of a layer, each with the experts that have it."""
 
 
 def check_main(layers: Layers) -> list[Finding]:
@@ -127,68 +139,66 @@ def _untied(layers: Layers) -> bool:
 
 
 def _lost_in_layers(layers: Layers) -> list[str]:
-    """Full names."""
+    """Full names. Attention and feed-forward part are compared apart: each has its own kinds of layers."""
     plain = quantisation_config(layers.checkpoint) is None
-    kinds = {number: (_told(layers, number), *_kind(layer)) for number, layer in layers.main.items()}
-    weights = {number: modules(layer) for number, layer in layers.main.items()}
-    usual = _usual(kinds, weights, plain)
-    lost = []
-    for number, have in sorted(weights.items()):
-        for name, experts in usual.get(_nearest(kinds[number], usual), {}).items():
-            begin, there = f"{layers.prefix}layers.{number}.", have.get(name)
-            if there is None:
-                lost.append(f"{begin}{name}")
+    attention, feed = {}, {}
+    for number, layer in layers.main.items():
+        weights = modules(layer)
+        of_attention, of_feed = _kind(layer)
+        attention[number] = (_told(layers, number), of_attention), {n: w for n, w in weights.items() if not _in_feed(n)}
+        feed[number] = ("", of_feed), {n: w for n, w in weights.items() if _in_feed(n)}
+    lost = sorted([*_lost_in_part(attention, plain), *_lost_in_part(feed, plain)], key=lambda found: found[0])
+    return [f"{layers.prefix}layers.{number}.{name}" for number, name in lost]
+
+
+def _in_feed(name: str) -> bool:
+    return name.startswith("mlp.")
+
+
+def _lost_in_part(part: Mapping[int, tuple[Kind, Weights]], plain: bool) -> Iterator[tuple[int, str]]:
+    """Number and weight. A layer that lost the part whole is compared with the commonest kind that it can be of."""
+    usual: dict[Kind, Weights] = {}
+    for kind, _ in Counter(kind for kind, _ in part.values()).most_common():
+        if kind[1]:
+            usual[kind] = _usual([weights for other, weights in part.values() if other == kind], kind[1], plain)
+    for number, (kind, have) in part.items():
+        alike = (weights for other, weights in usual.items() if other[0] == kind[0])
+        for name, experts in (usual.get(kind) or next(alike, {})).items():
+            if (there := have.get(name)) is None:
+                yield number, name
             elif "all" not in there | experts:
-                lost += [begin + name.replace("*.", expert, 1) for expert in sorted(experts - there)]
-    return lost
+                yield from ((number, name.replace("*.", expert, 1)) for expert in sorted(experts - there))
 
 
-def _usual(
-    kinds: Mapping[int, Kind], weights: Mapping[int, Mapping[str, set[str]]], plain: bool
-) -> dict[Kind, dict[str, set[str]]]:
-    """The weights that at least half of the layers of a kind have, each with its experts.
+def _usual(alike: list[Weights], kind: str, plain: bool) -> Weights:
+    """The weights that at least half of the layers of a kind have and those that the kind needs, with the experts.
 
     In a quantised checkpoint single layers may be left plain, and then lack what is beside a weight.
     """
-    found: dict[Kind, dict[str, set[str]]] = {}
-    for kind, size in Counter(kinds.values()).most_common():
-        _, attention, feed = kind
-        if not attention or not feed:
-            continue
-        alike = [weights[number] for number, other in kinds.items() if other == kind]
-        counts = Counter(name for layer in alike for name in layer)
-        needed = [*NORMS, *(["self_attn.o_proj.weight"] if attention == "self_attn" else [])]
-        needed += ["mlp.down_proj.weight"] if feed == "dense" else []
-        often = [name for name, count in counts.items() if 2 * count >= size and not PASSING.search(name)]
-        kept = [name for name in often if plain or name.endswith(".weight")]
-        none: set[str] = set()
-        found[kind] = {n: none.union(*(layer.get(n, none) for layer in alike)) for n in dict.fromkeys((*kept, *needed))}
-    return found
-
-
-def _nearest(kind: Kind, known: Mapping[Kind, object]) -> Kind:
-    """The kind itself, or for a layer without attention or without feed-forward part one that agrees in the rest."""
-    told, attention, feed = kind
-    agreeing = (k for k in known if k[0] == told and attention in ("", k[1]) and feed in ("", k[2]))
-    return kind if kind in known else next(agreeing, kind)
+    counts = Counter(name for weights in alike for name in weights)
+    often = [name for name, count in counts.items() if 2 * count >= len(alike) and not PASSING.search(name)]
+    kept = [name for name in often if plain or name.endswith(".weight")]
+    none: set[str] = set()
+    names = dict.fromkeys((*kept, *NEEDED[kind]))
+    return {name: none.union(*(weights.get(name, none) for weights in alike)) for name in names}
 
 
 def _kind(layer: Layer) -> tuple[str, str]:
-    """Its attention and its feed-forward part, by the names."""
+    """Its attention and its feed-forward part, by the names; empty: it has none, which is damage."""
     attention = next((a for a in ("self_attn", "linear_attn") if any(n.startswith(f"{a}.") for n in layer)), "")
-    inner = {name.split(".")[1] for name in layer if name.startswith("mlp.")}
+    inner = {name.split(".")[1] for name in layer if _in_feed(name)}
     sparse = not inner.isdisjoint(("experts", "gate", "router", "shared_expert", "shared_experts"))
     return attention, "sparse" if sparse else "dense" if inner else ""
 
 
-def _told(layers: Layers, number: int) -> object:
+def _told(layers: Layers, number: int) -> str:
     """What the config says of a layer's attention, where layers differ."""
     config = layers.checkpoint.text_config
     for key in ("layer_types", "hybrid_layer_pattern"):
         listed = config.get(key)
         if isinstance(listed, list) and number < len(listed):
             return str(listed[number])
-    return None
+    return ""
 
 
 def _shapes(layers: Layers) -> list[Finding]:
