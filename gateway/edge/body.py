@@ -65,7 +65,7 @@ def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
     except msgspec.ValidationError:
         raise _refusal("The request body must be a JSON object.") from None
     except msgspec.DecodeError as error:
-        half = _HALF.search(raw)
+        half = _HALF.search(raw[:_PIECE])
         why = f"{half[0].decode()} is half of a character that was cut in two" if half else error
         raise _refusal(f"The request body is not valid JSON: {why}.") from None
     except RecursionError:

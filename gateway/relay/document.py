@@ -70,6 +70,8 @@ def judge(body: bytes, endpoint: Endpoint) -> Judged:
 
 def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
     """A 200 answer that is not strict JSON: nearly JSON, events that nobody asked for, or text."""
+    if len(body) > events.LOOSE:
+        return Judged()
     if body.lstrip().startswith((b"data:", b"event:", b":")):
         found = [events.read(event) for event in Framer(len(body) + 2).feed(body + b"\n\n")]
         for seen in found:
@@ -95,12 +97,23 @@ def roughly(body: bytes) -> int:
     """Completion tokens of a whole answer that reports none: a quarter of its text's bytes, at least one; 0 where there
     is no text, as in embeddings. All bytes are text where it is no JSON."""
     try:
-        choices = msgspec.convert(events.lenient(body).get("choices"), list[dict[str, Any]])
+        choices = _choices(body)
     except (msgspec.ValidationError, AttributeError):
         return 0
     except (ValueError, RecursionError):
         return -(-len(body) // 4)
     return -(-sum(_size(choice.get("message")) + _size(choice.get("text")) for choice in choices) // 4)
+
+
+def _choices(body: bytes) -> list[dict[str, Any]]:
+    """Raises ValidationError, AttributeError: there are none; ValueError, RecursionError: it is no JSON."""
+    try:
+        found = _document(body).choices
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(events.lenient(body).get("choices"), list[dict[str, Any]])
+    return msgspec.json.decode(found or b"null", type=list[dict[str, Any]])
 
 
 def _size(value: Any) -> int:

@@ -18,6 +18,8 @@ _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 
 CALLED = ("tool_calls", "function_call")
 """How a choice finishes that asks for a tool."""
+LOOSE = 1 << 20
+"""Bytes of what is not strict JSON: in more nobody looks, which would take too long."""
 _WHO = frozenset({"role", "name", "provider_specific_fields"})
 _LABELS = frozenset({"index", "type", "format"})
 METRICS = "metrics"
@@ -111,6 +113,8 @@ def lenient(data: bytes) -> Any:
     try:
         return _decode(data)
     except msgspec.DecodeError:
+        if len(data) > LOOSE:
+            raise
         return json.loads(data.decode("utf-8-sig"), parse_constant=lambda name: None)
 
 

@@ -192,3 +192,9 @@ def test_what_an_engine_tells_of_speculation() -> None:
     assert bytes(judged.choices).startswith(b"[")
     for other in ({}, None, 5, {"queue_time": 1}, {"speculative_decoding": None}):
         assert judge(completion("x", extra={"metrics": other}), CHAT).drafted is None
+
+
+def test_what_is_long_and_no_strict_json_is_not_looked_into() -> None:
+    long = NEARLY.replace(b"12345", b"x" * (1 << 20))
+    assert judge(long, CHAT) == judge(b"x" * (1 << 21), CHAT)
+    assert roughly(long) == -(-len(long) // 4)
