@@ -23,12 +23,15 @@ from gateway.accounting.content import Contents
 from gateway.accounting.journal import Journal, Segment
 from gateway.accounting.report import document, dollars, query, usage
 from gateway.accounting.row import row_of
+from gateway.accounting.savings import document as saved
+from gateway.accounting.savings import question, savings
 from gateway.accounting.search import calls_of, failures
 from gateway.accounting.shipping import insert, sorted_out
 from gateway.accounting.spend import Spend
 from gateway.call import Call
 from gateway.clock import Tasks
 from gateway.config.env import LedgerVariables
+from gateway.config.runtime import Runtime
 from gateway.database import Database, DatabaseDown
 
 JOURNAL = "turnout-journal"
@@ -105,6 +108,13 @@ class Ledger:
         asked = query(by, since, until, key)
         await self.database.migrate()
         return document(asked, await usage(self.database, asked, QUERY_SECONDS))
+
+    async def savings(self, runtime: Runtime, model: str, since: str, until: str, key: str | None) -> dict[str, Any]:
+        """What the same tokens would have cost at one model (`savings.document`). Raises WrongQuery, DatabaseDown."""
+        asked = question(query("", since, until, key))
+        savings(runtime, model, [])  # a wrong name is told before anything is asked
+        await self.database.migrate()
+        return dict(saved(savings(runtime, model, await usage(self.database, asked, QUERY_SECONDS))))
 
     async def failures(self, most: int) -> list[dict[str, Any]]:
         """The last failed calls, newest first. Raises DatabaseDown."""
@@ -261,6 +271,10 @@ class NoLedger:
         return 0.0
 
     async def usage(self, by: str, since: str, until: str, key: str | None) -> dict[str, Any]:
+        """Nobody can tell. Raises DatabaseDown."""
+        raise DatabaseDown("no ledger is kept")
+
+    async def savings(self, runtime: Runtime, model: str, since: str, until: str, key: str | None) -> dict[str, Any]:
         """Nobody can tell. Raises DatabaseDown."""
         raise DatabaseDown("no ledger is kept")
 

@@ -90,14 +90,19 @@ class _BarePrint(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See the base class."""
+        bare = False
         for place, word in enumerate(args):
             if word == "--print" and args[place + 1 : place + 2] not in (["exec"], ["kubernetes"], ["ray"]):
-                args = [*args[: place + 1], "exec", *args[place + 1 :]]
+                args, bare = [*args[: place + 1], "exec", *args[place + 1 :]], True
                 break
-        return super().parse_args(ctx, args)
+        super().parse_args(ctx, args)
+        if ctx.args:
+            forms = "; --print takes exec, kubernetes or ray" if bare else ""
+            raise typer.BadParameter(f"unexpected argument {ctx.args[0]!r}{forms}", ctx=ctx)
+        return []
 
 
-@app.command(cls=_BarePrint)
+@app.command(cls=_BarePrint, context_settings={"allow_extra_args": True})
 def engine(
     name: Annotated[str, typer.Argument(help="The upstream whose engine to run.")],
     config: Config = _DEFAULT,
@@ -120,6 +125,9 @@ def engine(
     ] = False,
 ) -> None:
     """Run one upstream's engine, restart or check it, or show what would run it elsewhere."""
+    wanted = [flag for flag, on in (("--print", print_as), ("--parity", parity), ("--restart", restart)) if on]
+    if len(wanted) > 1:
+        raise typer.BadParameter(f"{' and '.join(wanted)} do different things; give one of them")
     if parity:
         from gateway.cli.parity import parity as check_parity
 

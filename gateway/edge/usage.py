@@ -29,6 +29,11 @@ class Books(Protocol):
     def usage(self, by: str, since: str, until: str, key: str | None) -> Awaitable[dict[str, Any]]:
         """The ledger's answer. Raises ValueError (a wrong question), DatabaseDown."""
 
+    def savings(
+        self, runtime: Runtime, model: str, since: str, until: str, key: str | None
+    ) -> Awaitable[dict[str, Any]]:
+        """What all would have cost at one model. Raises ValueError (a wrong question), DatabaseDown."""
+
     def spent_usd(self, kind: str, name: str, per: str) -> float:
         """What a `key` or `team` has spent in the current period, as far as the ledger knows."""
 
@@ -64,6 +69,15 @@ def mount(web: FastAPI, admin: APIRouter, gateway: Booked) -> None:
     async def everybody(request: Request) -> Response:
         form = _format(request)
         return _answer(form, await _asked(gateway, request, "key,model", request.query_params.get("key")))
+
+    @admin.get("/usage/savings", summary="What the same tokens would have cost at one `model`; an estimate")
+    async def saved(request: Request) -> JSONResponse:
+        given = request.query_params
+        if not given.get("model"):
+            text = "model names the model of the map that all calls would have gone to."
+            raise GatewayError("invalid_request", text, param="model")
+        period = given.get("since", SINCE), given.get("until", ""), given.get("key")
+        return JSONResponse(await _told(gateway.ledger.savings(gateway.runtime, given["model"], *period)))
 
 
 def _own(web: FastAPI, gateway: Booked, prefix: str) -> None:
@@ -103,8 +117,14 @@ def _answer(form: str, document: dict[str, Any]) -> Response:
 
 async def _asked(gateway: Booked, request: Request, by: str, key: str | None) -> dict[str, Any]:
     given = request.query_params
+    period = given.get("since", SINCE), given.get("until", "")
+    return await _told(gateway.ledger.usage(given.get("by", by), *period, key))
+
+
+async def _told(asking: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """The ledger's answer, or what is wrong with the question or the ledger. Raises GatewayError."""
     try:
-        return await gateway.ledger.usage(given.get("by", by), given.get("since", SINCE), given.get("until", ""), key)
+        return await asking
     except ValueError as wrong:
         raise GatewayError("invalid_request", f"{wrong}.") from None
     except DatabaseDown:

@@ -36,6 +36,10 @@ class Judged(NamedTuple):
 
 
 _document = msgspec.json.Decoder(_Document).decode
+_SHORT = 64 * 1024
+"""Bytes of events or text that nobody asked for: in more nobody looks, which would take too long."""
+_DEEP = 64
+"""Levels of an answer whose texts are counted."""
 _TRUNCATED = "Input data was truncated"
 """How msgspec tells of a document that is right as far as it goes."""
 _NOTHING = (b"", b"null", b"[]")
@@ -60,7 +64,7 @@ def judge(body: bytes, endpoint: Endpoint) -> Judged:
     except msgspec.DecodeError as error:
         return _judged_loosely(body, endpoint, truncated=str(error) == _TRUNCATED)
     except RecursionError:
-        return Judged(text=True)
+        return Judged()
     if bytes(document.error) not in _NO_ERROR:
         raise UpstreamFailure("embedded", "an error inside a 200 answer", body=bytes(document.error))
     if bytes(getattr(document, endpoint.answer_field)) in _NOTHING:
@@ -70,9 +74,10 @@ def judge(body: bytes, endpoint: Endpoint) -> Judged:
 
 def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
     """A 200 answer that is not strict JSON: nearly JSON, events that nobody asked for, or text."""
-    if len(body) > events.LOOSE:
-        return Judged()
-    if body.lstrip().startswith((b"data:", b"event:", b":")):
+    short = len(body) <= _SHORT
+    if body.lstrip()[:6].startswith((b"data:", b"event:", b":")):
+        if not short:
+            return Judged()
         found = [events.read(event) for event in Framer(len(body) + 2).feed(body + b"\n\n")]
         for seen in found:
             if seen.error is not None:
@@ -83,7 +88,7 @@ def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
     except (ValueError, RecursionError):
         if truncated:
             raise UpstreamFailure("cut", "the answer ends in its middle") from None
-        return Judged(text=True)
+        return Judged(text=short)
     if not isinstance(document, dict):
         raise UpstreamFailure("bad_response", "JSON, but no object")
     if document.get("error"):
@@ -116,13 +121,13 @@ def _choices(body: bytes) -> list[dict[str, Any]]:
     return msgspec.json.decode(found or b"null", type=list[dict[str, Any]])
 
 
-def _size(value: Any) -> int:
+def _size(value: Any, depth: int = _DEEP) -> int:
     """Bytes of all texts in it but the role."""
     if isinstance(value, str):
         return len(value.encode(errors="surrogatepass"))
     if isinstance(value, dict):
-        return sum(_size(item) for name, item in value.items() if name != "role")
-    return sum(map(_size, value)) if isinstance(value, list) else 0
+        value = [item for name, item in value.items() if name != "role"]
+    return sum(_size(item, depth - 1) for item in value) if isinstance(value, list) and depth else 0
 
 
 def as_events(body: bytes, usage_wanted: bool) -> bytes:

@@ -131,12 +131,12 @@ def _has_token(choice: dict[str, Any]) -> bool:
     return bool(choice.get("text"))
 
 
-def _filled(value: Any) -> bool:
-    """There is anything in it but empty texts, places and kinds."""
-    if isinstance(value, list):
-        return any(map(_filled, value))
+def _filled(value: Any, depth: int = 8) -> bool:
+    """There is anything in it but empty texts, places and kinds; in doubt, deep down, there is."""
     if isinstance(value, dict):
-        return any(_filled(item) for name, item in value.items() if name not in _LABELS)
+        value = [item for name, item in value.items() if name not in _LABELS]
+    if isinstance(value, list) and depth:
+        return any(_filled(item, depth - 1) for item in value)
     return bool(value)
 
 

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from gateway.cli import app
 from gateway.cli.engine import engine, restart
 from tests.unit.serving.checkpoint.tiny import dense
 from tests.unit.serving.engine.fakes import PROGRAM, ends, free_port, number_after
@@ -194,6 +196,28 @@ def test_wrong_use_is_exit_code_2(
 ) -> None:
     assert engine(config(tmp_path), name, print_as) == 2
     assert capsys.readouterr().err == f"turnout: {reason}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("local --print foo", "unexpected argument 'foo'; --print takes exec, kubernetes or ray"),
+        ("--print foo local", "--print takes exec, kubernetes or ray"),
+        ("local foo", "unexpected argument 'foo'"),
+        ("local --print --parity", "--print and --parity do different things; give one of them"),
+        ("local --print ray --restart", "--print and --restart do different things; give one of them"),
+        ("local --parity --restart", "--parity and --restart do different things; give one of them"),
+    ],
+)
+def test_words_that_do_not_go_together(tmp_path: Path, words: str, reason: str) -> None:
+    done = CliRunner().invoke(app, ["engine", *words.split(), "--config", str(config(tmp_path))])
+    assert done.exit_code == 2
+    assert reason in done.output
+
+
+@pytest.mark.parametrize("words", ["local --print", "--print local", "--print exec local", "local --print ray"])
+def test_print_with_and_without_a_form(tmp_path: Path, words: str) -> None:
+    assert CliRunner().invoke(app, ["engine", *words.split(), "--config", str(config(tmp_path))]).exit_code == 0
 
 
 def test_a_bad_configuration_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,21 @@ async def test_an_administrator_sees_all(gw: LocalGateway) -> None:
     assert [(row["team"], row["calls"]) for row in one["usage"]] == [("platform", 2)]
 
 
+async def test_what_one_model_would_have_cost(gw: LocalGateway) -> None:
+    report = await asked(gw, "/admin/usage/savings?model=m0", ADMIN)
+    assert (report["model"], report["estimate"], report["total"]["calls"]) == ("m0", True, 3)
+    assert report["total"]["alone_usd"] == pytest.approx(sum(task["alone_usd"] for task in report["tasks"]))
+    mine = await asked(gw, "/admin/usage/savings?model=m0&key=ci", ADMIN)
+    assert mine["total"]["calls"] == 2
+    for query, told in (
+        ("", "model names"),
+        ("?model=nothing", "no model 'nothing'"),
+        ("?model=m0&since=soon", "soon"),
+    ):
+        refused = await gw.fetch(f"/admin/usage/savings{query}", headers=ADMIN)
+        assert (refused.status, told in refused.json()["error"]["message"]) == (400, True)
+
+
 def table(text: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text.decode())))
 
@@ -151,6 +166,7 @@ async def test_a_wrong_format_is_told_which_there_are(gw: LocalGateway, given: s
     [
         ("/v1/usage", {}, 401),
         ("/admin/usage", CI, 401),
+        ("/admin/usage/savings?model=m0", CI, 401),
         ("/v1/usage?by=colour", CI, 400),
         ("/v1/usage?since=soon", CI, 400),
     ],

@@ -194,6 +194,17 @@ def test_what_an_engine_tells_of_speculation() -> None:
         assert judge(completion("x", extra={"metrics": other}), CHAT).drafted is None
 
 
+def test_texts_deep_down_are_not_counted() -> None:
+    deep = b'{"a":' * 900 + b'"x"' + b"}" * 900
+    assert roughly(b'{"choices":[{"message":{"content":%b,"b":"12345678"}}]}' % deep) == 2
+
+
+def test_long_events_and_texts_that_nobody_asked_for_are_not_looked_into() -> None:
+    assert judge(b'data: {"error":"x"}\n\n' + b"data: {}\n\n" * 10_000, CHAT) == judge(b"x" * 100_000, CHAT)
+    assert not judge(b"x" * 100_000, CHAT).text
+    assert judge(b"x" * 1000, CHAT).text
+
+
 def test_what_is_long_and_no_strict_json_is_not_looked_into() -> None:
     long = NEARLY.replace(b"12345", b"x" * (1 << 20))
     assert judge(long, CHAT) == judge(b"x" * (1 << 21), CHAT)

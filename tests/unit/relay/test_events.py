@@ -85,6 +85,12 @@ def test_the_end(raw: bytes) -> None:
     assert read(raw).done
 
 
+@pytest.mark.parametrize("inner", [b"1", b'""'])
+def test_a_delta_of_any_depth_is_read(inner: bytes) -> None:
+    deep = b'{"a":' * 900 + inner + b"}" * 900
+    assert read(b'data: {"choices":[{"delta":{"x":%b}}]}\n\n' % deep).token
+
+
 @pytest.mark.parametrize("error", [{"message": "x"}, "x", {"code": 500}])
 def test_an_error(error: Any) -> None:
     seen = read(event({"error": error}))
