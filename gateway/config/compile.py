@@ -204,7 +204,7 @@ def _notices(inputs: Inputs, upstreams: Mapping[str, runtime.Upstream]) -> Itera
         for index, text in enumerate(entry.base_url or ()):
             url = upstreams[name].targets[index].url
             if url != text:
-                yield notice(("upstreams", name, "base_url", index), f"resolved to {url}")
+                yield notice(("upstreams", name, "base_url", index), f"resolved to {url}", trouble=False)
     for index, key in enumerate(config.keys):
         if not key.key:
             yield notice(("keys", index, "key"), "is empty: this key is off")

@@ -61,9 +61,9 @@ class Source:
         line = self.line(finding.path)
         return Problem(self.file, line, self._written(finding.path), finding.message, finding.suggestion)
 
-    def notice(self, path: KeyPath, text: str) -> Notice:
+    def notice(self, path: KeyPath, text: str, trouble: bool = True) -> Notice:
         """Something to know about a key path that is not an error."""
-        return Notice(f"{self.file}:{self.line(path)}: {self._written(path)}", text)
+        return Notice(f"{self.file}:{self.line(path)}: {self._written(path)}", text, trouble)
 
     def _written(self, path: KeyPath) -> str:
         """The path as text, without the index of a list that is written as its only item."""

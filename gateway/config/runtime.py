@@ -246,6 +246,8 @@ class Notice:
     where: str
     """`file:line: key.path`."""
     text: str
+    trouble: bool = True
+    """Something does not work as the file may mean it."""
 
 
 @dataclass(frozen=True, slots=True)

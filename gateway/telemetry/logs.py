@@ -148,7 +148,8 @@ def configuration(log: FilteringBoundLogger, runtime: Runtime) -> None:
     """Tell what is in force, and what its operator should know about it."""
     log.info("configuration in force", file=str(runtime.file), digest=runtime.digest)
     for notice in runtime.notices:
-        log.warning(notice.text, where=notice.where)
+        tell = log.warning if notice.trouble else log.info
+        tell(notice.text, where=notice.where)
     for upstream in runtime.upstreams.values():
         if upstream.off is not None:
             log.warning(f"upstream '{upstream.name}' is off: {upstream.off}")

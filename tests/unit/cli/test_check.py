@@ -149,7 +149,7 @@ def test_the_report_for_programs(checked):
     assert document["routes"] == [
         {"name": "auto", "rules": [{"name": "long", "to": "quality"}], "default": "fast", "fallback": ["quality"]}
     ]
-    assert {"where", "text"} == set(document["notices"][0])
+    assert {"where", "text", "trouble"} == set(document["notices"][0])
 
 
 def test_problems_for_programs(checked):

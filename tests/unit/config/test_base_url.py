@@ -94,7 +94,7 @@ def test_a_resolution_that_changed_something_is_a_notice(load_text, minimal):
     text = minimal.replace("http://127.0.0.1:9999/v1", "https://taotoken.net/api")
     (notice,) = load_text(text).notices
     assert notice.where.endswith("routing.yaml:3: upstreams.up.base_url")
-    assert notice.text == "resolved to https://taotoken.net/api/v1"
+    assert (notice.text, notice.trouble) == ("resolved to https://taotoken.net/api/v1", False)
 
 
 def test_a_list_gives_one_target_each(load_text, minimal):

@@ -123,7 +123,7 @@ async def test_a_quiet_gateway(tasks: Tasks) -> None:
         "digest": DIGEST,
         "file": "routing.yaml",
         "loaded_at": world.reloads.loaded_at,
-        "notices": [{"where": "routing.yaml:3: x", "text": "a text"}],
+        "notices": [{"where": "routing.yaml:3: x", "text": "a text", "trouble": True}],
         "refused": None,
     }
     assert state["health"] == {

@@ -12,9 +12,10 @@ import pytest
 from structlog.typing import FilteringBoundLogger
 
 from gateway.call import Attempt, Caller, Plan, Tried, Usage
+from gateway.config.runtime import Notice
 from gateway.errors import GatewayError
-from gateway.telemetry.logs import Bridge, Writer, call_line, logger
-from tests.unit.building import a_call, a_model
+from gateway.telemetry.logs import Bridge, Writer, call_line, configuration, logger
+from tests.unit.building import a_call, a_model, a_runtime
 
 
 class Lines:
@@ -173,3 +174,13 @@ def test_libraries_log_into_the_same_stream(lines: Lines) -> None:
     bridge = Bridge(lines.log())
     bridge.emit(logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, "odd %s", ("thing",), None))
     assert (lines.last["event"], lines.last["level"], lines.last["logger"]) == ("odd thing", "warning", "uvicorn.error")
+
+
+def test_notices_of_no_trouble_are_no_warnings(lines: Lines) -> None:
+    notices = (Notice("f:1: a", "resolved to x", trouble=False), Notice("f:2: b", "this key is off"))
+    configuration(lines.log(), a_runtime(notices=notices))
+    told = [json.loads(line) for line in lines.lines]
+    assert [(line["level"], line["event"]) for line in told[1:]] == [
+        ("info", "resolved to x"),
+        ("warning", "this key is off"),
+    ]
