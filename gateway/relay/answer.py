@@ -115,7 +115,7 @@ class Whole(_Committed):
         if judged.usage is not None:
             self._call.usage = judged.usage
         else:
-            self._call.events = document.roughly(body)
+            self._call.events = document.roughly(body) if judged.tokens is None else judged.tokens
         if judged.drafted is not None:
             self._call.drafted = judged.drafted
             body = body if _metrics_wanted(self._call) else events.cut(body, _METRICS)

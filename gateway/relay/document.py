@@ -33,6 +33,8 @@ class Judged(NamedTuple):
     choices: msgspec.Raw = msgspec.Raw()
     text: bool = False
     """It is no JSON."""
+    tokens: int | None = None
+    """Events with content, of an answer that came as a stream."""
 
 
 _document = msgspec.json.Decoder(_Document).decode
@@ -52,7 +54,7 @@ def judge(body: bytes, endpoint: Endpoint) -> Judged:
     Raises UpstreamFailure: nothing in it, a page instead of an answer, one that ends in its middle, or `error` in it
     (cause `embedded`, to be classified by its own text).
     """
-    start = body.lstrip()[:1]
+    start = body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if not start or start == b"<":
         raise UpstreamFailure("bad_response", "a web page instead of an answer" if start else "an empty answer")
     try:
@@ -78,11 +80,7 @@ def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
     if body.lstrip()[:6].startswith((b"data:", b"event:", b":")):
         if not short:
             return Judged()
-        found = [events.read(event) for event in Framer(len(body) + 2).feed(body + b"\n\n")]
-        for seen in found:
-            if seen.error is not None:
-                raise UpstreamFailure("embedded", "an error inside a 200 answer", body=seen.error)
-        return Judged(next((seen.usage for seen in reversed(found) if seen.usage is not None), None), text=True)
+        return _judged_events([events.read(event) for event in Framer(len(body) + 2).feed(body + b"\n\n")])
     try:
         document = events.lenient(body)
     except (ValueError, RecursionError):
@@ -96,6 +94,17 @@ def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
     if not document.get(endpoint.answer_field):
         raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
     return Judged(usage_of(document.get("usage")))
+
+
+def _judged_events(found: list[events.Seen]) -> Judged:
+    for seen in found:
+        if seen.error is not None:
+            raise UpstreamFailure("embedded", "an error inside a 200 answer", body=seen.error)
+    tokens = sum(seen.token for seen in found)
+    usage = next((seen.usage for seen in reversed(found) if seen.usage is not None), None)
+    if not tokens and usage is None:
+        raise UpstreamFailure("bad_response", "events without any content instead of an answer")
+    return Judged(usage, text=True, tokens=tokens)
 
 
 def roughly(body: bytes) -> int:

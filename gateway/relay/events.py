@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +116,12 @@ def lenient(data: bytes) -> Any:
     except msgspec.DecodeError:
         if len(data) > LOOSE:
             raise
-        return json.loads(data.decode("utf-8-sig"), parse_constant=lambda name: None)
+        return json.loads(data.decode("utf-8-sig"), parse_constant=lambda name: None, parse_float=_finite)
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def _listed(chunk: dict[str, Any]) -> bool:
@@ -182,7 +188,7 @@ def cut(body: bytes, names: frozenset[str]) -> bytes:
     try:
         kept = {name: value for name, value in _fields(body).items() if name not in names}
     except msgspec.DecodeError:
-        loose = json.loads(body.decode("utf-8-sig"))
+        loose = json.loads(body.decode("utf-8-sig", "surrogateescape"))
         return json.dumps({name: value for name, value in loose.items() if name not in names}).encode()
     return b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(k), bytes(v)) for k, v in kept.items())
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.call import ENDPOINTS, Usage
 from gateway.errors import UpstreamFailure
-from gateway.relay.document import as_events, judge, roughly
+from gateway.relay.document import Judged, as_events, judge, roughly
 from gateway.speculation import Drafted
 from tests.fakes import completion, to_json
 from tests.wire.calls import payloads
@@ -27,7 +27,7 @@ def test_the_usage_of_a_good_answer() -> None:
     "body",
     [
         b'{"choices":[NaN]}',
-        b"data: {}\n\ndata: [DONE]",
+        b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]',
         b'{"choices":[1],}',
         b"Hello",
         b'{"choices":[1]}\xff',
@@ -82,6 +82,11 @@ def test_an_empty_error_beside_an_answer_is_none(body: bytes, nothing: bytes) ->
     assert judge(b'{"error":%b,%b' % (nothing, body[1:]), CHAT).usage == Usage(3, 1, reported=True)
 
 
+def test_events_that_nobody_asked_for_are_counted() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+    assert judge(event * 7 + b"data: [DONE]", CHAT) == Judged(None, text=True, tokens=7)
+
+
 @pytest.mark.parametrize("end", [1, 10, 15, -1])
 def test_an_answer_that_ends_in_its_middle(end: int) -> None:
     with pytest.raises(UpstreamFailure) as failure:
@@ -122,6 +127,9 @@ BAD = [
     b"{}",
     b'{"choices":null}',
     b'{"choices":[]}',
+    b"data: [DONE]\n\n",
+    b": ping\n\n",
+    b"\xef\xbb\xbf<!doctype html>",
 ]
 
 
@@ -209,3 +217,9 @@ def test_what_is_long_and_no_strict_json_is_not_looked_into() -> None:
     long = NEARLY.replace(b"12345", b"x" * (1 << 20))
     assert judge(long, CHAT) == judge(b"x" * (1 << 21), CHAT)
     assert roughly(long) == -(-len(long) // 4)
+
+
+def test_a_number_beyond_all_bounds_becomes_null_in_a_stream() -> None:
+    (chunk, _) = payloads(as_events(b'{"choices":[{"message":{"content":"x"},"p":1e999,"q":NaN}]}', False))
+    assert isinstance(chunk, dict)
+    assert (chunk["choices"][0]["p"], chunk["choices"][0]["q"]) == (None, None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.call import Usage
-from gateway.relay.events import Seen, plain, read, usage_of, without
+from gateway.relay.events import Seen, cut, plain, read, usage_of, without
 from tests.fakes import chunk, event
 
 TOKENS: list[dict[str, Any]] = [
@@ -225,3 +225,7 @@ def test_what_is_cut_out_is_only_at_the_top() -> None:
     deep = {"choices": [{"usage": 1}], "x": {"usage": 2}, "usage": 3}
     left = json.loads(without(event(deep), frozenset({"usage"}))[6:])
     assert left == {"choices": [{"usage": 1}], "x": {"usage": 2}}
+
+
+def test_a_name_that_is_not_utf8_hinders_no_cut() -> None:
+    assert json.loads(cut(b'{"\xff":1,"metrics":2,"choices":[]}', frozenset({"metrics"})))["choices"] == []
