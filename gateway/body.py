@@ -16,8 +16,7 @@ class _Format(Struct):
 
 
 _format = msgspec.json.Decoder(_Format).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_LIST_OF_PROMPTS = re.compile(rb'\[\s*["\[]')
+_LIST_OF_PROMPTS = re.compile(rb'\[\s*(["\[])')
 _MOST = 10**12
 """Above all counts that a field can mean."""
 
@@ -52,14 +51,16 @@ class Body(Struct, frozen=True):
 
     @property
     def prompts(self) -> int:
-        """How many prompts a completion is asked for: a list of texts, or of token lists, has an answer for each."""
+        """How many prompts a completion is asked for: a list of texts, or of token lists, has an answer for each. They
+        are counted by their brackets or quotes: a list may be 20 MB long."""
         raw = self.field("prompt")
-        if raw is None or _LIST_OF_PROMPTS.match(raw) is None:
+        kind = _LIST_OF_PROMPTS.match(raw) if raw is not None else None
+        if raw is None or kind is None:
             return 1
-        try:
-            return len(_list(raw))
-        except (msgspec.DecodeError, RecursionError):
-            return 1
+        if kind[1] == b"[":
+            return raw.count(b"[") - 1
+        plain = raw.replace(rb"\\", b"")
+        return max(1, (plain.count(b'"') - plain.count(rb"\"")) // 2)
 
     @property
     def choices(self) -> int:

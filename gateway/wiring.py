@@ -115,7 +115,7 @@ def at_most(sizes: Sizes) -> AtMost:
     def usd(call: Call, prompt: int, model: Model) -> Decimal | None:
         if model.price is None or model.price.gpu_second is not None:
             return None
-        completion = most_completion(call.endpoint, call.body, sizes.tokens(model.name))
+        completion = most_completion(call.endpoint, call.body, call.body.prompts, sizes.tokens(model.name))
         return cost(model, Usage(prompt, completion))
 
     return usd

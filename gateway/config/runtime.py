@@ -12,14 +12,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-_KEY_LENGTH = 6
-"""A shorter key is a placeholder, such as `EMPTY`."""
+_KEY_LENGTH = 8
+"""A shorter key is a placeholder, such as `EMPTY` or `ollama`."""
 _PRIVATE = re.compile(
-    rb"(?<![\w.-])(?:"
-    rb"(?:10|127)(?:\.\d{1,3}){3}|192\.168(?:\.\d{1,3}){2}|172\.(?:1[6-9]|2\d|3[01])(?:\.\d{1,3}){2}"
+    rb"(?:(?<![\w.-])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))(?:"
+    rb"(?:10|127)(?:\.\d{1,3}){3}|(?:192\.168|169\.254)(?:\.\d{1,3}){2}|172\.(?:1[6-9]|2\d|3[01])(?:\.\d{1,3}){2}"
     rb"|\[(?:f[cd]|fe80|::1)[0-9a-f:]*\]"
     rb"|(?:[\w-]{1,63}\.){1,8}(?:local|localdomain|internal|intranet|lan|svc|cluster)|localhost"
-    rb"|(?:(?<=://)|(?<=:\\/\\/))[\w-]{1,63}"
+    rb"|(?:(?<=://)|(?<=:\\/\\/))(?:[^\s\"/@\\]{1,200}@)?[\w-]{1,63}"
     rb")(?![\w-]|\.\w)(?::\d{1,5})?",
     re.IGNORECASE,
 )

@@ -15,7 +15,8 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _MEMBER = re.compile(rb'[ \t\r\n]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 """A key and its colon. Possessive: what a long key takes is neither remembered nor tried again."""
 _HALF = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"(?<!\\)(?:\\\\)*+(?:(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
 )
 """A surrogate without its other half: what JavaScript writes of an emoji that was cut by length."""
 _END = re.compile(rb"[ \t\r\n]*[,}]")
@@ -66,7 +67,7 @@ def _locate(raw: bytes) -> dict[str, tuple[int, int]]:
         raise _refusal("The request body must be a JSON object.") from None
     except msgspec.DecodeError as error:
         half = _HALF.search(raw[:_PIECE])
-        why = f"{half[0].decode()} is half of a character that was cut in two" if half else error
+        why = f"{(half[1] or half[2]).decode()} is half of a character that was cut in two" if half else error
         raise _refusal(f"The request body is not valid JSON: {why}.") from None
     except RecursionError:
         raise _refusal("The request body is nested too deeply.") from None

@@ -86,7 +86,7 @@ def next_period(per: str, now: datetime) -> datetime | None:
     return (day.replace(day=1) + timedelta(days=32)).replace(day=1) if per == "month" else None
 
 
-def most_completion(endpoint: Endpoint, body: Body, usual: int) -> int:
+def most_completion(endpoint: Endpoint, body: Body, prompts: int, usual: int) -> int:
     """Completion tokens that a call may use: what it allows itself for each of its answers; `usual` where it says
     nothing."""
     if endpoint.name == "embeddings":
@@ -94,8 +94,8 @@ def most_completion(endpoint: Endpoint, body: Body, usual: int) -> int:
     allowed = body.number("max_completion_tokens")
     if allowed is None:
         allowed = body.number("max_tokens")
-    answers = max(body.choices, (body.number("best_of") or 1) * body.prompts)
-    return (usual if allowed is None else allowed) * answers
+    answers = max(1, body.number("n") or 1, body.number("best_of") or 1)
+    return (usual if allowed is None else allowed) * answers * prompts
 
 
 class Sizes:

@@ -206,10 +206,14 @@ class Most:
     def _prompt(self) -> int:
         return self._means.prompt_tokens(self._call)
 
+    @cached_property
+    def _prompts(self) -> int:
+        return self._call.body.prompts
+
     def _usage(self, model: Model) -> Usage:
         usual = self._means.sizes.tokens(model.name)
         asked = parameters.altered(self._call.body, model.parameters)
-        return Usage(self._prompt, most_completion(self._call.endpoint, asked, usual))
+        return Usage(self._prompt, most_completion(self._call.endpoint, asked, self._prompts, usual))
 
     def tokens(self, model: Model, room: int) -> int:
         """Prompt and completion. A rough count alone refuses nothing for good: beyond `room` a closer one is made."""

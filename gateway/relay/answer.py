@@ -110,7 +110,7 @@ class Whole(_Committed):
                 return
         body = b"".join(self._held)
         judged = document.judge(body, self._call.endpoint)
-        if judged.text:
+        if judged.text and judged.tokens is None:
             body = self._attempt.model.upstream.redacted(body)
         if judged.usage is not None:
             self._call.usage = judged.usage

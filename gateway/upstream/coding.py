@@ -15,6 +15,7 @@ PIECE = 256 * 1024
 MEMBER_SECONDS = 0.2
 _PLAIN = (b"", b"identity", b"none", b"utf-8")
 """The last two are no codings, but servers say them."""
+_MEMBER = b"\x1f"
 _ZIPPED = (b"gzip", b"x-gzip", b"deflate")
 
 
@@ -43,8 +44,8 @@ class Decoder:
         while not plain:
             if unzip.eof:  # another member may follow (RFC 1952, 2.2)
                 data = unzip.unused_data or await _soon(source, deadline)
-                if not data:
-                    return b""
+                if not data.startswith(_MEMBER):
+                    return b""  # the end, or padding
                 unzip = self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
             else:
                 data = unzip.unconsumed_tail or await source(deadline)

@@ -102,13 +102,13 @@ class Replicas:
         self._watch()  # whoever is turned away wants it back as well
         return next((s.why for s in seen if s is not None), None)
 
-    def other(self, asked: Collection[Target]) -> bool:
+    def other(self, asked: Collection[Replica]) -> bool:
         """Some address is ready that is not among those."""
-        return self._only is None and any(r.ready and r.door.target not in asked for r in self._all)
+        return self._only is None and any(replica.ready and replica not in asked for replica in self._all)
 
-    async def send(self, body: Body, ask: Ask, asked: set[Target] | None = None) -> Answer:
+    async def send(self, body: Body, ask: Ask, asked: set[Replica] | None = None) -> Answer:
         """One call. Should a replica refuse the connection, the next one is asked: nothing was sent. Those in `asked`
-        come last, and those that this call asks are added.
+        are not asked again while another one is ready; those that this call asks are added.
 
         Raises UpstreamFailure.
         """
@@ -120,8 +120,11 @@ class Replicas:
             return answer
         refused: UpstreamFailure | None = None
         asked = set() if asked is None else asked
-        for replica in sorted(self.order(body), key=lambda replica: replica.door.target in asked):
-            asked.add(replica.door.target)
+        order = list(self.order(body))
+        if not asked.isdisjoint(order):
+            order = [replica for replica in order if replica.ready and replica not in asked] or order
+        for replica in order:
+            asked.add(replica)
             try:
                 answer = await replica.breaker.through(ask(replica.door))
                 answer.ended = replica.breaker.ended

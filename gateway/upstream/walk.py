@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.call import Answer, Attempt, Call, Incoming, Plan, Tried, Usage
-from gateway.config.runtime import Model, Target
+from gateway.config.runtime import Model
 from gateway.errors import CAUSES, GatewayError, UpstreamFailure
 from gateway.upstream import classify, request
-from gateway.upstream.replicas import Door, Replicas
+from gateway.upstream.replicas import Door, Replica, Replicas
 from gateway.upstream.retry import Failed, Retries
 
 _MAX_REFUSAL = 64 * 1024
@@ -64,7 +64,7 @@ class Walker:
         """The first answer that commits. Raises GatewayError once no attempt is left or none may follow."""
         failed: list[Failed] = []
         down: list[Down] = []
-        asked: set[Target] = set()
+        asked: set[Replica] = set()
         turns = self._turns(plan, failed, down)
         attempt = next(turns, None)
         if attempt is None:
@@ -96,7 +96,7 @@ class Walker:
             yield min(resting, key=lambda attempt: self._replicas[attempt.model.name].group.until)
 
     async def _next(
-        self, call: Call, turns: Iterator[Attempt], failed: Sequence[Failed], asked: set[Target]
+        self, call: Call, turns: Iterator[Attempt], failed: Sequence[Failed], asked: set[Replica]
     ) -> Attempt | None:
         """What to try after a failure: the plan's next, or, after a wait, what is safe to repeat. None: the end."""
         remaining = call.deadline - clock.now()
@@ -115,7 +115,7 @@ class Walker:
         await asyncio.sleep(chance.wait)
         return chance.attempt
 
-    async def _attempt(self, call: Call, attempt: Attempt, hold: Hold, asked: set[Target]) -> Answer:
+    async def _attempt(self, call: Call, attempt: Attempt, hold: Hold, asked: set[Replica]) -> Answer:
         model = attempt.model
         tried = Tried(model.name, model.upstream.name, clock.now())
         call.tried.append(tried)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from tests.browser.world import ADMIN_KEY, World, world
 
@@ -92,7 +92,8 @@ async def tab(browser: Browser, here: World) -> AsyncIterator[Tab]:
     """A tab on a desktop's screen; fails the test if its page complained, or asked another origin."""
     context = await browser.new_context(viewport={"width": 1360, "height": 900}, reduced_motion="reduce")
     made = Tab(await context.new_page(), here.gateway.url)
-    made.page.set_default_timeout(20_000)
+    made.page.set_default_timeout(30_000)
+    expect.set_options(timeout=30_000)  # the machine may be busy; what comes is no sooner for that
     yield made
     await context.close()
     assert made.complaints == []

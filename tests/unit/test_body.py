@@ -70,6 +70,7 @@ def test_numbers(written: str, number: int | None) -> None:
         ({"prompt": [[1, 2], [3]], "n": 2}, 4),
         ({"prompt": [1, 2, 3]}, 1),
         ({"prompt": []}, 1),
+        ({"prompt": [' "a" \\ ', "\\", '\\"', ""]}, 4),
     ],
 )
 def test_choices(fields: dict[str, object], choices: int) -> None:

@@ -39,6 +39,8 @@ def test_nothing_of_it_can_be_changed():
         ("bad key sk-a/b+c-1", "bad key [key]"),
         ("bad key sk-a\\/b+c-1", "bad key [key]"),
         ("bad key sk\\u002da\\/b\\u002Bc-1", "bad key [key]"),
+        ("cannot reach:\\n10.0.0.5:8000, \\u003c169.254.1.7\\u003e", "cannot reach:\\n[host], \\u003c[host]\\u003e"),
+        ("at http://user:pw@vllm:80/", "at http://[host]/"),
         ("at http://10.1.2.3:9000/v1", "at http://[host]/v1"),
         ("at http:\\/\\/vllm:8000\\/v1", "at http:\\/\\/[host]\\/v1"),
         ("db.internal:5432, gpu-7.local. [fd00::1]:80 localhost", "[host], [host]. [host] [host]"),
@@ -54,7 +56,8 @@ def test_keys_and_private_hosts_are_not_shown(said, shown):
 
 
 def test_a_placeholder_is_no_key():
-    assert Upstream("u", (), api_key="EMPTY").redacted(b"EMPTY") == b"EMPTY"
+    for key in ("EMPTY", "ollama"):
+        assert Upstream("u", (), api_key=key).redacted(key.encode()) == key.encode()
 
 
 @pytest.mark.parametrize(

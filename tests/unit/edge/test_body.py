@@ -194,4 +194,6 @@ def test_half_a_character_is_named(half: str) -> None:
 
 def test_a_whole_character_in_two_halves_is_none() -> None:
     assert parse(rb'{"model":"m","messages":["\ud83d\ude00"]}', CHAT).model == "m"
-    assert "cut in two" not in refusal(rb'{"model":"m","messages":["\ud83d\ude00",]}').message
+    for text in (r"\ud83d\ude00", r"write \\ud83d in python", r"\\\\ude00"):
+        assert "cut in two" not in refusal(b'{"model":"m","messages":["%b",]}' % text.encode()).message
+    assert "cut in two" in refusal(rb'{"model":"m","messages":["\\\ud83d"]}').message

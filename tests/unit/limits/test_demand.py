@@ -80,12 +80,13 @@ def test_periods(per: str, name: str, after: datetime | None) -> None:
 )
 def test_the_most_that_may_come_back(fields: dict[str, Any], tokens: int) -> None:
     body = json.dumps({"model": "auto", "messages": [], **fields}).encode()
-    assert most_completion(ENDPOINTS["chat"], parse(body, ENDPOINTS["chat"]), 512) == tokens
+    asked = parse(body, ENDPOINTS["chat"])
+    assert most_completion(ENDPOINTS["chat"], asked, asked.prompts, 512) == tokens
 
 
 def test_embeddings_have_no_completion() -> None:
     body = parse(b'{"model":"auto","input":"x","max_tokens":9}', ENDPOINTS["embeddings"])
-    assert most_completion(ENDPOINTS["embeddings"], body, 512) == 0
+    assert most_completion(ENDPOINTS["embeddings"], body, 1, 512) == 0
 
 
 def test_money_is_rounded_up() -> None:

@@ -90,3 +90,10 @@ async def test_what_cannot_be_undone(encoding: bytes, pieces: list[bytes], cause
     with pytest.raises(UpstreamFailure) as caught:
         await decoded(encoding, pieces)
     assert caught.value.cause == cause
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 16, b"\n", b"padding"])
+@pytest.mark.parametrize("apart", [False, True])
+async def test_what_follows_and_is_no_member_is_padding(tail: bytes, apart: bool) -> None:
+    packed = gzip.compress(TEXT)
+    assert b"".join(await decoded(b"gzip", [packed, tail] if apart else [packed + tail])) == TEXT

@@ -16,7 +16,7 @@ from gateway.config.runtime import Target
 from gateway.errors import CAUSES, UpstreamFailure
 from gateway.upstream.breaker import AT_ONCE, Breaker, Group, Limits
 from gateway.upstream.health import Load, Seen
-from gateway.upstream.replicas import DEPTHS, Ask, Door, Replicas
+from gateway.upstream.replicas import DEPTHS, Ask, Door, Replica, Replicas
 from tests.unit.building import a_call
 
 SHORT = a_call().body
@@ -326,9 +326,9 @@ async def test_each_call_is_told_to_whoever_watches() -> None:
     assert len(calls) == 2
 
 
-async def test_addresses_that_were_asked_come_last() -> None:
+async def test_addresses_that_were_asked_are_not_asked_again_while_others_are_ready() -> None:
     rig = Rig(3)
-    asked: set[Target] = set()
+    asked: set[Replica] = set()
 
     async def ask(door: Door) -> Any:
         raise UpstreamFailure("server_error", str(door.target.port))
@@ -341,3 +341,20 @@ async def test_addresses_that_were_asked_come_last() -> None:
         seen.append(failure.value.detail)
     assert len(set(seen[:3])) == 3
     assert not Rig(1).replicas.other(set())
+
+
+async def test_a_call_that_moves_stays_away_from_who_failed_and_who_is_out() -> None:
+    """Though the address it moves to refuses the connection."""
+    rig = Rig(3)
+    asked: set[Replica] = set()
+    rig.reports(2, why="it loads")
+    ports: list[int] = []
+
+    async def ask(door: Door) -> Any:
+        ports.append(door.target.port - 8100)
+        raise UpstreamFailure("connect" if len(ports) > 1 else "server_error", "it was that one")
+
+    for _ in range(2):
+        with pytest.raises(UpstreamFailure):
+            await rig.replicas.send(SHORT, ask, asked)
+    assert sorted(ports) == [0, 1]
