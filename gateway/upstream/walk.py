@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -171,11 +172,9 @@ async def _body(response: Incoming, deadline: float) -> bytes:
     """An error's body; what cannot be read of it soon is left out: the status is known, and others may be asked."""
     deadline = min(deadline, clock.now() + _REFUSAL_SECONDS)
     body = b""
-    try:
+    with suppress(UpstreamFailure):
         while len(body) < _MAX_REFUSAL and (data := await response.read(deadline)):
             body += data
-    except UpstreamFailure:
-        return b""
     return body
 
 

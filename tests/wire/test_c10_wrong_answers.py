@@ -151,6 +151,16 @@ async def test_c10_an_error_whose_body_does_not_end_costs_no_fallback(
     assert "loading or has no room" in gw.calls()[0]["failed"][0]
 
 
+async def test_c10_an_error_that_is_whole_counts_though_its_body_does_not_end(
+    upstream: Upstream, gateway: StartGateway
+) -> None:
+    told = json.dumps({"error": {"message": "x", "code": "context_length_exceeded"}}).encode()
+    upstream.script(Reply([told, Hang()], 400, framing="chunked"))
+    gw = await gateway(upstream)
+    answered = await gw.chat()
+    assert (answered.status, answered.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
 async def test_c10_an_error_event_for_a_plain_call(upstream: Upstream, second: Upstream, gateway: StartGateway) -> None:
     upstream.script(Sse([b'data: {"error":{"message":"boom","code":500}}\n\n']))
     gw = await gateway(config_for(upstream, second))

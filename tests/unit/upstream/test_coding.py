@@ -97,3 +97,8 @@ async def test_what_cannot_be_undone(encoding: bytes, pieces: list[bytes], cause
 async def test_what_follows_and_is_no_member_is_padding(tail: bytes, apart: bool) -> None:
     packed = gzip.compress(TEXT)
     assert b"".join(await decoded(b"gzip", [packed, tail] if apart else [packed + tail])) == TEXT
+
+
+async def test_members_are_bounded() -> None:
+    with pytest.raises(UpstreamFailure, match="broken compression"):
+        await decoded(b"gzip", [gzip.compress(b"") * 200])
