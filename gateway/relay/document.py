@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,7 +35,7 @@ class Judged(NamedTuple):
     text: bool = False
     """It is no JSON."""
     tokens: int | None = None
-    """Events with content, of an answer that came as a stream."""
+    """Completion tokens, roughly, where its texts do not tell: events of an answer that came as a stream."""
 
 
 _document = msgspec.json.Decoder(_Document).decode
@@ -42,6 +43,8 @@ _SHORT = 64 * 1024
 """Bytes of events or text that nobody asked for: in more nobody looks, which would take too long."""
 _DEEP = 64
 """Levels of an answer whose texts are counted."""
+_TAIL = 16 * 1024
+_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _TRUNCATED = "Input data was truncated"
 """How msgspec tells of a document that is right as far as it goes."""
 _NOTHING = (b"", b"null", b"[]")
@@ -75,12 +78,15 @@ def judge(body: bytes, endpoint: Endpoint) -> Judged:
 
 
 def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
-    """A 200 answer that is not strict JSON: nearly JSON, events that nobody asked for, or text."""
+    """A 200 answer that is not strict JSON: nearly JSON, events that nobody asked for, or text. Of a long one only the
+    usage near its end is read."""
     short = len(body) <= _SHORT
     if body.lstrip()[:6].startswith((b"data:", b"event:", b":")):
         if not short:
-            return Judged()
+            return Judged(_usage_at_the_end(body), tokens=body.count(b"\ndata:"))
         return _judged_events([events.read(event) for event in Framer(len(body) + 2).feed(body + b"\n\n")])
+    if len(body) > events.LOOSE:
+        return Judged(_usage_at_the_end(body), tokens=0 if endpoint.answer_field == "data" else None)
     try:
         document = events.lenient(body)
     except (ValueError, RecursionError):
@@ -94,6 +100,15 @@ def _judged_loosely(body: bytes, endpoint: Endpoint, truncated: bool) -> Judged:
     if not document.get(endpoint.answer_field):
         raise UpstreamFailure("bad_response", f"an answer without '{endpoint.answer_field}'")
     return Judged(usage_of(document.get("usage")))
+
+
+def _usage_at_the_end(body: bytes) -> Usage | None:
+    """OpenAI's usage, where it stands near the end."""
+    found = _USAGE.findall(body[-_TAIL:])
+    try:
+        return usage_of(msgspec.json.decode(found[-1])) if found else None
+    except msgspec.DecodeError:
+        return None
 
 
 def _judged_events(found: list[events.Seen]) -> Judged:
@@ -149,15 +164,18 @@ def as_events(body: bytes, usage_wanted: bool) -> bytes:
         usage = whole.pop("usage", None)
         choices = msgspec.convert(whole["choices"], list[dict[str, Any]])
         whole["choices"] = [_as_chunk(choice) for choice in choices]
+        chunks = _written(whole, usage if usage_wanted else None)
     except (msgspec.MsgspecError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         raise UpstreamFailure("bad_response", "neither a stream nor a whole completion") from None
+    return b"".join(b"data: %b\n\n" % chunk for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+def _written(whole: dict[str, Any], usage: Any) -> list[bytes]:
+    """The one chunk, and the usage if there is any."""
     if whole.get("object") == "chat.completion":
         whole["object"] = "chat.completion.chunk"
-    chunks = [whole]
-    if usage_wanted and usage is not None:
-        chunks.append({**whole, "choices": [], "usage": usage})
-    written = (json.dumps(chunk, separators=(",", ":")).encode() for chunk in chunks)
-    return b"".join(b"data: %b\n\n" % chunk for chunk in written) + b"data: [DONE]\n\n"
+    chunks = [whole] if usage is None else [whole, {**whole, "choices": [], "usage": usage}]
+    return [json.dumps(chunk, separators=(",", ":")).encode() for chunk in chunks]
 
 
 def _as_chunk(choice: dict[str, Any]) -> dict[str, Any]:

@@ -43,22 +43,25 @@ class Catalog:
         while True:
             await self._doubted.wait()
             self._doubted.clear()
-            await self.resolve(models)
+            await self.resolve(models, stubborn=False)
             await asyncio.sleep(again)
 
-    async def resolve(self, models: Iterable[Model]) -> None:
-        """Ask each upstream once for all of its models that have several ids; again, ever later, while it fails."""
+    async def resolve(self, models: Iterable[Model], stubborn: bool = True) -> None:
+        """Ask each upstream once for all of its models that have several ids; if `stubborn` again, ever later, while it
+        fails."""
         asked: dict[str, list[Model]] = {}
         for model in models:
             if len(model.ids) > 1 and model.upstream.off is None:
                 asked.setdefault(model.upstream.name, []).append(model)
         async with asyncio.TaskGroup() as group:
             for several in asked.values():
-                group.create_task(self._ask(several))
+                group.create_task(self._ask(several, stubborn))
 
-    async def _ask(self, models: list[Model]) -> None:
+    async def _ask(self, models: list[Model], stubborn: bool) -> None:
         wait = self._first_wait
         while (listed := await self._listed(models[0].upstream)) is None:
+            if not stubborn:
+                return
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
         for model in models:

@@ -13,8 +13,8 @@ PIECE = 256 * 1024
 """Bytes that one read gives at most, however much a few of the upstream's bytes stand for."""
 
 MEMBER_SECONDS = 0.2
-MEMBERS = 100
-"""Of one answer: each is begun without giving a turn to other calls."""
+EMPTY = 100
+"""Members in a row without content: each is begun without giving a turn to other calls."""
 _PLAIN = (b"", b"identity", b"none", b"utf-8")
 """The last two are no codings, but servers say them."""
 _MEMBER = b"\x1f"
@@ -28,7 +28,7 @@ class Decoder:
         self._known = known
         self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
         self._begun = False
-        self._members = 0
+        self._empty = 0
 
     @classmethod
     def of(cls, headers: Mapping[bytes, bytes]) -> Self | None:
@@ -49,8 +49,8 @@ class Decoder:
                 data = unzip.unused_data or await _soon(source, deadline)
                 if not data.startswith(_MEMBER):
                     return b""  # the end, or padding
-                self._members += 1
-                if self._members > MEMBERS:
+                self._empty += 1
+                if self._empty > EMPTY:
                     raise UpstreamFailure("bad_response", "broken compression")
                 unzip = self._unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
             else:
@@ -64,6 +64,7 @@ class Decoder:
                 if not self._begun:
                     return b""
                 raise UpstreamFailure("cut", "the compressed answer ended too soon")
+        self._empty = 0
         return plain
 
 

@@ -120,7 +120,7 @@ class Walker:
         model = attempt.model
         tried = Tried(model.name, model.upstream.name, clock.now())
         call.tried.append(tried)
-        call.usage = Usage()
+        call.usage, call.events = Usage(), 0
         self._retries.budgets[model.upstream.name].earn()
         try:
             await call.lease.enter(model)

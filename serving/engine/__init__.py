@@ -79,6 +79,8 @@ def planned_anew(file: Path, name: str, say: Callable[[str], None] = to_stderr) 
     upstream = runtime.upstreams.get(name)
     if upstream is None or upstream.engine is None:
         raise EngineFailed(name, f"{file} has no such engine any more")
+    if upstream.off is not None:
+        raise EngineFailed(name, f"it is off now: {upstream.off}")
     return {launch.replica: launch for launch in plan(runtime, upstream, say)}
 
 

@@ -45,8 +45,9 @@ async def roll(
     """Replace every replica of `upstream` in the list by its successor, which `plan` has by the replica's number.
     EngineFailed where one does not come up or cannot be told of: it and the ones after it then go on as they were."""
     places = [place for place, replica in enumerate(replicas) if replica.launch.upstream == upstream]
-    if any(replicas[place].launch.replica not in plan for place in places):
-        raise EngineFailed(upstream, "its file has fewer replicas than run; that takes a start, not a rolling restart")
+    if {replicas[place].launch.replica for place in places} != plan.keys():
+        text = f"its file has {len(plan)} replicas, {len(places)} run: that takes a start, not a rolling restart"
+        raise EngineFailed(upstream, text)
     for number, place in enumerate(places, 1):
         old = replicas[place]
         which = f"replica {number} of {len(places)}"

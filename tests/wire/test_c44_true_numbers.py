@@ -37,7 +37,7 @@ async def test_c44_the_first_token_is_neither_comment_nor_role_nor_only_content(
     samples = await gw.metrics()
     assert samples.total(f"{FIRST}_count") == 1
     assert 0.3 <= samples.total(f"{FIRST}_sum") <= seen
-    assert samples.total("turnout_request_seconds_sum") >= seen + 0.5, "timed to the last byte"
+    assert samples.total("turnout_request_seconds_sum") >= 0.8, "timed to the last byte"
 
 
 async def test_c44_a_stream_without_any_token_gives_no_sample(upstream: Upstream, gateway: StartGateway) -> None:

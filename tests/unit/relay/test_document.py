@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -83,8 +84,7 @@ def test_an_empty_error_beside_an_answer_is_none(body: bytes, nothing: bytes) ->
 
 
 def test_events_that_nobody_asked_for_are_counted() -> None:
-    event = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
-    assert judge(event * 7 + b"data: [DONE]", CHAT) == Judged(None, text=True, tokens=7)
+    assert judge(event_of("x") * 7 + b"data: [DONE]", CHAT) == Judged(None, text=True, tokens=7)
 
 
 @pytest.mark.parametrize("end", [1, 10, 15, -1])
@@ -208,18 +208,34 @@ def test_texts_deep_down_are_not_counted() -> None:
 
 
 def test_long_events_and_texts_that_nobody_asked_for_are_not_looked_into() -> None:
-    assert judge(b'data: {"error":"x"}\n\n' + b"data: {}\n\n" * 10_000, CHAT) == judge(b"x" * 100_000, CHAT)
+    assert judge(b'data: {"error":"x"}\n\n' + b"data: {}\n\n" * 10_000, CHAT) == Judged(None, tokens=10_000)
     assert not judge(b"x" * 100_000, CHAT).text
     assert judge(b"x" * 1000, CHAT).text
 
 
-def test_what_is_long_and_no_strict_json_is_not_looked_into() -> None:
+def test_of_what_is_long_and_no_strict_json_the_usage_at_its_end_is_read() -> None:
     long = NEARLY.replace(b"12345", b"x" * (1 << 20))
-    assert judge(long, CHAT) == judge(b"x" * (1 << 21), CHAT)
+    assert judge(long, CHAT).usage == Usage(3, 1, reported=True)
     assert roughly(long) == -(-len(long) // 4)
+    told = event_of("x") * 9_000 + b'data: {"choices":[],%b}\n\ndata: [DONE]\n\n' % USED
+    assert judge(told, CHAT).usage == Usage(3, 1, reported=True)
+    assert judge(event_of("x") * 9_000, CHAT) == Judged(None, tokens=8_999)
+    vectors = b'{"data":[%b],"x":NaN}' % b",".join([b"0.25"] * 300_000)
+    assert judge(vectors, EMBEDDINGS).tokens == 0
+
+
+def event_of(content: str) -> bytes:
+    return b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % content.encode()
 
 
 def test_a_number_beyond_all_bounds_becomes_null_in_a_stream() -> None:
     (chunk, _) = payloads(as_events(b'{"choices":[{"message":{"content":"x"},"p":1e999,"q":NaN}]}', False))
     assert isinstance(chunk, dict)
     assert (chunk["choices"][0]["p"], chunk["choices"][0]["q"]) == (None, None)
+
+
+def test_what_is_too_deep_for_a_stream_is_none() -> None:
+    for depth in (900, 984, 987, 990, 2000):
+        deep = b"[" * depth + b"]" * depth
+        with suppress(UpstreamFailure):
+            as_events(b'{"choices":[{"message":{"content":%b}}]}' % deep, False)

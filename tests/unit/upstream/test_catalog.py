@@ -12,7 +12,7 @@ from gateway.config.base_url import resolve
 from gateway.config.runtime import Model
 from gateway.config.runtime import Upstream as Configured
 from gateway.upstream.catalog import Catalog
-from tests.fakes import Reply, Upstream
+from tests.fakes import Reply, Upstream, refusing_port
 
 LOG = structlog.get_logger()
 
@@ -66,13 +66,17 @@ async def test_an_id_that_is_doubted_is_looked_up_again(upstream: Upstream) -> N
     upstream.script(listing("a", "b"), path="/v1/models")
     upstream.script(listing("b"), path="/v1/models")
     several, single = models(upstream, ("a", "b"), ("x",))
+    with refusing_port() as port:
+        gone = Model("gone", Configured("gone", (resolve(f"http://127.0.0.1:{port}"),)), ("c", "d"))
     catalog = Catalog(LOG)
     await catalog.resolve([several, single])
-    keeping = asyncio.ensure_future(catalog.keep([several, single], again=0.0))
+    keeping = asyncio.ensure_future(catalog.keep([gone, several, single], again=0.0))
     async with asyncio.timeout(30):
         catalog.doubt(single)
         await asyncio.sleep(0.05)
         assert (catalog.id_of(several), len(upstream.requests)) == ("a", 1)
+        catalog.doubt(gone)
+        await asyncio.sleep(0.05)
         catalog.doubt(several)
         while catalog.id_of(several) != "b":  # noqa: ASYNC110
             await asyncio.sleep(0.01)

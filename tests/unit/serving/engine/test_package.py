@@ -74,6 +74,10 @@ def test_a_plan_anew_is_by_the_file_as_it_is_now(tmp_path: Path) -> None:
         ("version: 1\nmodels: [", "its file cannot be used now"),
         (UPSTREAMS + "  local: {base_url: 'http://127.0.0.1:9/v1'}\n", "has no such engine any more"),
         (UPSTREAMS + "  local: {engine: {checkpoint: gone, port: 9}}\n", "gone does not exist"),
+        (
+            UPSTREAMS + "  local: {optional: true, api_key: '${NONE_SUCH}', engine: {checkpoint: x, port: 9}}\n",
+            "off now",
+        ),
     ):
         file.write_text(text)
         with pytest.raises(EngineFailed, match=told):

@@ -121,8 +121,9 @@ async def test_calls_that_do_not_end_are_waited_for_in_vain(make: Make, log: Log
     assert ends(pids(log)[0])
 
 
-async def test_fewer_replicas_than_run_take_a_start(make: Make, log: Log) -> None:
+async def test_other_replicas_than_run_take_a_start(make: Make, log: Log) -> None:
     (old,) = replicas = await up(make, fake_launch("local"))
-    with pytest.raises(EngineFailed, match="fewer replicas than run"):
-        await roll(replicas, "local", Desk(), make, log, {}, follow=0)
+    for plan, told in (({}, "has 0 replicas, 1 run"), ({0: old.launch, 1: old.launch}, "has 2 replicas, 1 run")):
+        with pytest.raises(EngineFailed, match=told):
+            await roll(replicas, "local", Desk(), make, log, plan, follow=0)
     assert (replicas, old.state) == ([old], "ready")
